@@ -100,9 +100,14 @@ _HINTS = (
         "distdemo hello",
     ),
     Hint(
-        "exercise, exercises, homework, quiz, solutions, assignment, class, lecture, teach",
-        "learn --write FOLDER writes exercises with tests.",
+        "exercise, exercises, homework, quiz, assignment, practice",
+        "learn --write FOLDER writes exercises with tests, a notebook and slides.",
         "distdemo learn --write exercises",
+    ),
+    Hint(
+        "class, classroom, lecture, lecturer, teach, teacher, workshop, solutions, slide, slides",
+        "learn --write FOLDER --solutions writes slides, a notebook and exercises for a class.",
+        "distdemo learn --write class --solutions",
     ),
     Hint(
         "tutorial, lesson, lessons, course, guide, concepts",
@@ -115,12 +120,22 @@ _HINTS = (
         "distdemo explain scatter --code",
     ),
     Hint(
-        "notebook, jupyter, ipython, ipynb, colab, python, repl, console, interactive",
-        "shell runs each line on every rank; a notebook does after %load_ext distdemo.",
+        "notebook, notebooks, jupyter, ipynb, colab",
+        "learn --write FOLDER writes a notebook; in your own: %load_ext distdemo, then %%ranks 4.",
+        "distdemo learn --write class",
+    ),
+    Hint(
+        "ipython, python, repl, console, interactive",
+        "shell runs each line that you type on every rank.",
         "distdemo shell",
     ),
     Hint(
-        "slide, slides, picture, image, figure, draw, plot, png, svg",
+        "expect, xfail, fails",
+        "A comment # fails marks a line of the shell that is meant to fail.",
+        "distdemo shell",
+    ),
+    Hint(
+        "picture, image, figure, draw, plot, png, svg",
         "Every command writes its result as a picture with --output FILE.svg or FILE.png.",
         "distdemo scatter --output scatter.svg",
     ),

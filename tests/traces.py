@@ -75,4 +75,4 @@ def real(
 
 
 def _first(numbers: Any) -> Numbers:
-    return tuple(map(float, numbers[:4]))
+    return tuple(map(float, numbers[:16]))

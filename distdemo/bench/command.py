@@ -156,7 +156,8 @@ def bench(session: Session, options: BenchOptions) -> Result:
                 here = session.ranks_here(world.world_size)
                 session.check_memory(world, data * here // world.world_size)
     default_budget_s = BUDGET_S * sum(bool(one.sizes_bytes) for one in series)
-    spec = BenchSpec(series, options.iters, options.budget or default_budget_s)
+    fits_sizes = not options.sizes and options.max_bytes is None
+    spec = BenchSpec(series, options.iters, options.budget or default_budget_s, fits_sizes)
     from distdemo.view.progress import Progress
 
     total = len(worlds) * (1 + spec.launches)

@@ -124,6 +124,13 @@ def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None
         sentences.append(f"{checked:,} elements verified.")
     total = sum(len(series.spec.sizes_bytes) for series in report.series)
     missing = total - len(report.rows)
+    if missing and report.spec.fits_sizes:
+        largest = max(row.size_bytes for row in report.rows)
+        sentences.append(
+            f"Sizes up to {short_size(largest)} fit into {duration(report.spec.budget_s)}; "
+            "--budget and -e measure larger ones."
+        )
+        missing = 0
     if missing:
         what = f"{missing} of {plural(total, 'size')} weren't measured within the budget"
         sentences.append(f"{what}: raise --budget.")

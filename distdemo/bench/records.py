@@ -120,11 +120,13 @@ class BenchSpec:
         series: Series in display order.
         iters: Timed iterations per size in all launches; None: until the median is steady.
         budget_s: Seconds for measuring all series; ignored with ``iters``.
+        fits_sizes: True if the largest sizes may be left out, as the user has named none.
     """
 
     series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
     iters: int | None = None
     budget_s: float = 10.0
+    fits_sizes: bool = field(default=False, metadata={"json": False})
 
     @property
     def launches(self) -> int:

@@ -80,7 +80,7 @@ def measure(
         spec,
         tuple(results),
         tuple(setups),
-        next((sweep.last for sweep in sweeps if sweep.last and not sweep.last.ok), None),
+        next((sweep.failed for sweep in sweeps if sweep.failed), None),
         monotonic() - began_s,
         interrupted,
         environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
@@ -116,6 +116,7 @@ class Sweep:
     Attributes:
         error: Reason why the measurement stopped; empty if it is complete or the budget is spent.
         last: Report of the last world; None before the first has ended.
+        failed: Report of a world that failed; None for one that was only out of time.
     """
 
     def __init__(
@@ -129,12 +130,14 @@ class Sweep:
         self.world = world
         self.error = ""
         self.last: WorldReport | None = None
+        self.failed: WorldReport | None = None
         self._spec = spec
         self._start = start
         self._end_s = end_s
         self._on_progress = on_progress
         self._launches_before = 0
         self._launches = 0  # worlds started
+        self._is_advancing = False  # the running world has sent something
         self._samples: dict[Key, dict[int, list[Sample]]] = {}  # of each rank, by size and launch
         self._loads: dict[int, dict[int, LaunchLoad]] = {}  # by launch and rank
         self._limits: list[StreamLimit] = []
@@ -195,11 +198,13 @@ class Sweep:
     def _run_world(self, launches: Launches) -> bool:
         """Run one world and return True if it succeeded."""
         left_s = self._end_s - monotonic()
+        out_of_time = f"The time limit of {self.world.deadline:g} s was reached."
         if left_s <= 0:
-            self.error = f"The time limit of {self.world.deadline:g} s was reached."
+            self.error = out_of_time
             return False
         world = replace(self.world, deadline=max(0.1, round(left_s, 1)))
         arguments = (self._spec, launches)
+        self._is_advancing = False
         try:
             self.last = self._start(world, bench, arguments, on_message=self._on_message)
         except UsageError as refusal:  # the system has no room for its ranks
@@ -208,12 +213,18 @@ class Sweep:
             self.error = f"{refusal.what} {refusal.why}"
             return False
         self._launches += 1
-        if not self.last.ok:
+        if self.last.ok:
+            return True
+        if (self._is_advancing or self._launches > 1) and monotonic() > self._end_s:
+            self.error = out_of_time
+        else:
             self.error = "A world failed."
-        return self.last.ok
+            self.failed = self.last
+        return False
 
     def _on_message(self, rank: int, message: StreamLimit | Sample | LaunchLoad | None) -> None:
         """Record a message of a rank; None is a heartbeat."""
+        self._is_advancing = True
         if isinstance(message, StreamLimit):
             self._limits.append(message)
         elif isinstance(message, LaunchLoad):

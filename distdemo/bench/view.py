@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -103,16 +103,16 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield one row per size and one column per series, with the fastest of each op marked."""
     best = "*" if sign == ASCII_SIGNS else "★"
     rows = {(series.spec, row.size_bytes): row for series in report.measured for row in series.rows}
-    fastest_s: dict[tuple[str, int], float] = {}
+    rivals: dict[tuple[str, int], list[SizeRow]] = {}
     for (spec, size), row in rows.items():
-        place = spec.op.op, size
-        fastest_s[place] = min(row.median_s, fastest_s.get(place, row.median_s))
+        rivals.setdefault((spec.op.op, size), []).append(row)
+    fastest = {place: fastest_of(rows) for place, rows in rivals.items()}
 
     def cell(spec: SeriesSpec, size: int) -> str:
         row = rows.get((spec, size))
         if row is None:
             return sign.none
-        mark = f"{best} " * (row.median_s == fastest_s[spec.op.op, size])
+        mark = f"{best} " * (row is fastest[spec.op.op, size])
         return f"{mark}{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
 
     names = series_names([series.spec for series in report.measured])
@@ -121,8 +121,21 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     for size in sorted({size for _, size in rows}):
         grid.rows.append([exact_size(size), *(cell(spec, size) for spec in names)])
     yield Paragraph()
-    yield Heading(f"Side by side: median, and busbw in GB/s ({best} smallest median of the op)")
+    yield Heading("Side by side: median, and busbw in GB/s")
     yield grid
+    if any(fastest.values()):
+        yield Paragraph(f"{best} fastest of its operation: its interval is below all others.")
+    elif any(len(rows) > 1 for rows in rivals.values()):
+        yield Paragraph("None is certainly the fastest of its operation: the intervals overlap.")
+
+
+def fastest_of(rows: Sequence[SizeRow]) -> SizeRow | None:
+    """Return the row whose interval is below those of all others; None if that is undecided."""
+    best, *others = sorted(rows, key=lambda row: row.median_s)
+    if not others or best.interval_s is None:
+        return None
+    lows = [row.interval_s[0] if row.interval_s else 0.0 for row in others]
+    return best if best.interval_s[1] < min(lows) else None
 
 
 def _circumstances(report: BenchReport) -> Iterator[str]:

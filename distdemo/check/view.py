@@ -29,8 +29,8 @@ NAMES = 6  # ops and dtypes listed per reason
 STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
     "failed": colours.WRONG,
-    "not run": "yellow",
-    "known wrong": "yellow",
+    "not run": colours.UNSURE,
+    "known wrong": colours.UNSURE,
     "not supported": colours.QUIET,
 }
 

@@ -119,7 +119,7 @@ class Commands(_PlainTypes, TyperGroup):
     """The group of all commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters. The list of commands has no panel of them, but a line."""
+        """Return the parameters. Their panel in help would keep the commands off the screen."""
         params = super().get_params(ctx)
         for param in params:
             param.hidden = True
@@ -164,8 +164,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
     epilog="First: distdemo hello. Then: distdemo learn; distdemo explain scatter\n\n"
-    f"{MORE}: {', '.join(_PANELS[MORE])}\n\n"
-    "Options: COMMAND --help, --version, --install-completion",
+    f"{MORE}: {', '.join(_PANELS[MORE])}; COMMAND --help",
 )
 
 

@@ -43,8 +43,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         result = op.result(rank, spec)
         if not isinstance(result, Undefined):
             senders.update(*(source.ranks for source in result))
-        senders &= {*ranks} - {rank}
-        moves |= {(spec.member(sender), spec.member(rank)) for sender in senders}
+        moves |= {(spec.member(sender), spec.member(rank)) for sender in senders & {*ranks}}
     return Explanation(
         op=op.call(spec),
         spec=spec,

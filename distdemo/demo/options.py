@@ -131,9 +131,9 @@ class VariantOptions(Options):
     variant: Annotated[str | None, variant_option("list")] = None
 
 
-_UNEVEN = typer.Option("--uneven", help="Use unequal lengths: 1, 2, 3, ...")
+_UNEVEN = typer.Option("--uneven", help="Use unequal lengths: 1, 2, 3, ... elements.")
 _LENGTHS = numbers("lengths", "3,0,7")
-_SPLITS = "Length of the part for each rank, once or once per rank: 1,2,0,3."
+_SPLITS = "Elements of the part for each rank, once or once per rank: 1,2,0,3."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class UnevenOptions(Options):
 
     uneven: Annotated[bool, _UNEVEN] = False
     sizes: Annotated[
-        Numbers | None, option(_LENGTHS, "LENGTHS", "Length of each rank's tensor.")
+        Numbers | None, option(_LENGTHS, "LENGTHS", "Elements of each rank's tensor: 3,0,7.")
     ] = None
 
 

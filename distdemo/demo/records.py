@@ -81,7 +81,7 @@ class Explanation:
 
     Attributes:
         ranks: Ranks that are shown.
-        moves: (from, to) for every pair between which data moves.
+        moves: (from, to) for every rank whose data a rank holds at the end, itself included.
         is_barrier: True if no data moves and the ranks wait for each other.
         names: Sentences about names of its calls in other releases of torch.
         code: Program that makes the call, with --code.

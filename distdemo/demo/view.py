@@ -28,6 +28,7 @@ from distdemo.view.format import (
     duration,
     plural,
     start_and_versions,
+    unit_of,
 )
 from distdemo.view.tables import Cell, Column, Grid, Item, select
 
@@ -58,7 +59,7 @@ def op_view(report: OpReport, sign: Signs) -> Iterator[Block]:
     shown = list(select(report.ranks, None, lambda result: not result.ok))
     yield Heading(title(report.spec, sign, report.world.world))
     if report.warning:
-        yield Paragraph(f"! {report.warning}", "yellow")
+        yield Paragraph(f"! {report.warning}", colours.UNSURE)
     yield Fitted(
         lambda width: _per_rank(shown, sign, lambda result: _row(report, result, sign, width))
     )
@@ -161,8 +162,9 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
         number = result.rank if result.group_rank is None else result.group_rank
         cells["Group"] = "none" if result.group is None else f"rank {number}"
     if report.is_barrier:
-        cells["Arrived"] = duration(result.started_s)
-        cells["Left"] = duration(result.ended_s)
+        arrived, left, waited = _barrier_times(report, result)
+        cells["Arrived"] = arrived
+        cells["Left"] = left
         cells["Present"] = str(result.present)
     else:
         cells["Before"], _, pickles = data_cells(result.before, sign, width)
@@ -171,7 +173,7 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
         cells["After"], cells["From"], _ = data_cells(result.after, sign, width)
     cells["Verified"] = _verified(result, sign)
     if report.is_barrier:
-        cells["Waited"] = duration(result.time_s)
+        cells["Waited"] = waited
     elif report.spec.async_op and not report.has_events:  # the table of events has their times
         cells["Launch"] = duration(result.launch_s or 0.0)
         cells["Wait"] = duration(result.wait_s or 0.0)
@@ -180,6 +182,14 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
     if not result.takes_part:
         cells |= dict.fromkeys(cells.keys() & OF_CALL, sign.none)
     return cells
+
+
+def _barrier_times(report: OpReport, result: RankResult) -> tuple[str, str, str]:
+    """Return when a rank arrived and left, and the difference of these two as they are shown."""
+    unit = unit_of(max(other.ended_s for other in report.ranks))
+    arrived = unit.ticks(result.started_s)
+    left = unit.ticks(result.ended_s)
+    return unit.text(arrived), unit.text(left), unit.text(left - arrived)
 
 
 def _verified(result: RankResult, sign: Signs) -> Text:
@@ -267,9 +277,12 @@ def _extremes(report: OpReport, timed: Sequence[RankResult]) -> str:
     late = max(timed, key=lambda result: result.started_s)
     last = max(timed, key=lambda result: result.ended_s)
     start, end = ("arrive", "leave") if report.is_barrier else ("start", "finish")
+    started, ended = duration(late.started_s), duration(last.ended_s)
+    if report.is_barrier:
+        started, ended = _barrier_times(report, late)[0], _barrier_times(report, last)[1]
     return (
-        f"Last to {start}: rank {late.rank}, {duration(late.started_s)} after the first; "
-        f"to {end}: rank {last.rank}, at {duration(last.ended_s)}."
+        f"Last to {start}: rank {late.rank}, {started} after the first; "
+        f"to {end}: rank {last.rank}, at {ended}."
     )
 
 

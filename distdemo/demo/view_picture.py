@@ -18,7 +18,7 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph, Summary
 from distdemo.view.console import Signs, signs
 from distdemo.view.data import data_cells
-from distdemo.view.format import decimal_size, plural, ranks_text, shape_text
+from distdemo.view.format import plural, ranks_text, shape_text, size_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
 JOINTS = "   ─ ┌┐┬ └┘┴│├┤┼"
@@ -56,10 +56,10 @@ def title(
 
 def moved(traffic: Traffic) -> str:
     """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
-    size = decimal_size(traffic.payload_bytes)
+    size = size_text(traffic.payload_bytes)
     if traffic.busbw_formula == "1":
         return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
-    least = decimal_size(traffic.payload_bytes * traffic.busbw_factor)
+    least = size_text(traffic.payload_bytes * traffic.busbw_factor)
     return (
         f"at least {traffic.busbw_formula} × S = {least}, {traffic.moved_by}; "
         f"S = {size}, {traffic.payload_is}"
@@ -80,6 +80,7 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     yield Paragraph()
     for note in ops.REGISTRY[spec.op].notes(spec):
         yield Paragraph(note)
+        yield Paragraph()
     facts = [("Call", doc.call), *(("Name", name) for name in explanation.names)]
     facts.append(("Used to", doc.when))
     if not explanation.is_barrier:
@@ -126,16 +127,18 @@ def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[T
 
 
 def _bus(explanation: Explanation, index: int, lines: int, sign: Signs) -> str:
-    """Return a rank's part of the bus, as high as the rank's row."""
+    """Return a rank's part of the bus, as high as the rank's row.
+
+    The bus joins the ranks that exchange data; other ranks' own data passes it in a straight line.
+    """
     order = [rank.rank for rank in explanation.ranks]
-    senders = {order.index(sender) for sender, _ in explanation.moves}
-    receivers = {order.index(receiver) for _, receiver in explanation.moves}
-    ends = senders | receivers or {index}
-    up = min(ends) < index <= max(ends)
-    down = min(ends) <= index < max(ends)
-    alone = not explanation.moves  # with one rank, the data stays there
-    sends = alone or index in senders
-    receives = alone or index in receivers
-    joint = JOINTS[8 * up + 4 * down + 2 * sends + receives]
+    moves = [(order.index(sender), order.index(receiver)) for sender, receiver in explanation.moves]
+    joined = {rank for move in moves if len({*move}) > 1 for rank in move}
+    sends = any(sender == index for sender, _ in moves)
+    receives = any(receiver == index for _, receiver in moves)
+    up = bool(joined) and min(joined) < index <= max(joined)
+    down = bool(joined) and min(joined) <= index < max(joined)
+    passes = index not in joined and up
+    joint = JOINTS[8 * up + 4 * down + (0 if passes else 2 * sends + receives)]
     arm = f"{'──' if sends else '  '}{joint}{f'──{sign.arrow}' if receives else '   '}"
     return arm + ("\n  │" if down else "\n") * (lines - 1)

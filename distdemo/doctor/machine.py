@@ -15,7 +15,7 @@ from distdemo.view.format import short_size
 DEFAULT_PORT = 29500  # torch's and torchrun's default
 SHM = "/dev/shm"  # checked, not written
 MIN_SHM = 16 * MIB
-"""NCCL's first segment takes 9.6 MB, and two ranks of MPICH about 10 MB (measured)."""
+"""NCCL's first segment takes 9.2 MiB, and two ranks of MPICH about 10 MiB (measured)."""
 LOW_SHM = 256 * MIB  # the default of containers, 64 MiB, is less
 LOW_LOCKED_MEMORY = 64 * MIB  # the queues of a NIC for a few peers need more
 
@@ -158,7 +158,7 @@ def shared_memory(system: System) -> Diagnosis:
     if usage.free < LOW_SHM:
         return (broken if usage.free < MIN_SHM else warning)(
             f"{SHM} has {size}",
-            "NCCL uses about 10 MB per pair of GPUs, MPI as much for a few ranks, and DataLoader "
+            "NCCL uses about 10 MiB per pair of GPUs, MPI as much for a few ranks, and DataLoader "
             "workers keep whole batches there. If it is too small, ranks die of a bus error.",
             "Increase it: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of "
             "medium Memory at /dev/shm, elsewhere mount -o remount,size=1g /dev/shm.",

@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 
+from distdemo.calls.records import CallCount
 from distdemo.calls.text import calls_text
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
@@ -86,6 +87,7 @@ class Shell:
         self._ranks = ranks
         self._cells: list[CellReport] = []
         self._refused: list[CellReport] = []
+        self._calls: tuple[CallCount, ...] = ()  # of the last line
 
     def run(self) -> ShellReport:
         """Run what is typed until its end, and return the report on the session."""
@@ -110,7 +112,9 @@ class Shell:
             if is_command:
                 self._run_command(source)
             else:
-                self._add(self._ranks.run(f"<shell {len(self._cells) + 1}>", source))
+                cell = self._ranks.run(f"<shell {len(self._cells) + 1}>", source)
+                self._calls = cell.calls
+                self._add(cell)
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
@@ -126,12 +130,11 @@ class Shell:
         Raises:
             UsageError: The words don't fit the command.
         """
-        name, _, words = FAILS.sub("", source).strip()[1:].partition(" ")
+        name, _, words = FAILS.split(source)[0].strip()[1:].partition(" ")
         if name == "help":
             self._show(lambda _: [Facts(HELP)])
         elif name == "calls":
-            text = calls_text(self._cells[-1].calls if self._cells else ())
-            self._show(lambda _: [Paragraph(text, verbatim=True)])
+            self._show(lambda _: [Paragraph(calls_text(self._calls), verbatim=True)])
         elif name != "ranks":
             self._run_distdemo(source, name, words)
         elif configured(self._ranks, words)[1]:

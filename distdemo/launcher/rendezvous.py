@@ -156,7 +156,7 @@ def announce(store: Store) -> None:
         MASTER_PORT="29500",
         GROUP_RANK="0",
         TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_RUN_ID="none",
+        TORCHELASTIC_RUN_ID="distdemo",
     )
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     times = Counter[int]()  # by port: requests of the program for the store

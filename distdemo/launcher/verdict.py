@@ -71,7 +71,8 @@ def judge(
             if world.user_program is not None or world.silent:
                 what = f"For {world.stall:g} s no rank wrote anything or used the processor"
             limit = "stall limit"
-        return _timed_out(what, f"If the ranks are just slow, raise the {limit}.", late, outcomes)
+        longer = f"If the ranks are just slow, raise the {limit}."
+        return _timed_out(what, longer, late, outcomes, stalled=stalled)
     if affected:
         return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -80,7 +81,11 @@ def judge(
 def interrupted(outcomes: Sequence[Outcome]) -> Verdict:
     """Return the verdict for a world that a signal ended: no rank is at fault."""
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
-    why = _timed_out("", "", late, outcomes).why if late else "All its ranks were stopped."
+    why = (
+        _timed_out("", "", late, outcomes, stalled=False).why
+        if late
+        else "All its ranks were stopped."
+    )
     return Verdict("The run was interrupted.", why, "")
 
 
@@ -213,8 +218,9 @@ def _missing_at_barrier(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict
 
 
 def _timed_out(
-    what: str, longer: str, late: list[TimedOut], outcomes: Sequence[Outcome]
+    what: str, longer: str, late: list[TimedOut], outcomes: Sequence[Outcome], *, stalled: bool
 ) -> Verdict:
+    """Return the verdict for ranks that were still running; a deadlock only if they stalled."""
     if all(outcome.phase.step < 0 for outcome in late):
         why = "The system was still starting them."
         return Verdict(f"{what}: no rank had started.", why, longer)
@@ -223,8 +229,10 @@ def _timed_out(
     shown = [ranks[0] for ranks in (guilty, waiting) if ranks]
     why = " ".join(f"Rank {rank} {_activity(outcomes[rank])}." for rank in shown)
     if not guilty:
-        what += f": {ranks_of(waiting).lower()} are waiting for each other."
-        longer = f"A deadlock: compare the calls that they wait in, and their order. {longer}"
+        doing = "are waiting for each other" if stalled else "were in calls that wait for others"
+        what += f": {ranks_of(waiting).lower()} {doing}."
+        deadlock = "A deadlock" if stalled else "If they make no progress, it is a deadlock"
+        longer = f"{deadlock}: compare the calls that they wait in, and their order. {longer}"
     elif not waiting:
         what += f": {ranks_of(guilty).lower()} did not finish."
     else:

@@ -134,6 +134,8 @@ def check_rank(rank: int, world_size: int) -> None:
 
 
 def _hint(ranks: int) -> str:
+    if os.environ.get("TORCHELASTIC_RUN_ID") == "distdemo":
+        return "distdemo starts ranks over MPI, too: add --backend mpi."
     return (
         f"Start the program with the mpiexec of that library: mpiexec -n {ranks} python program.py "
         "(the mpiexec next to this Python, if it came as a wheel), or use another backend."

@@ -132,16 +132,14 @@ def run_role(
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))
     rank.report_phase(f"entered {op.name}{where}")
-    started = time.monotonic()
     if op.is_barrier:
         rank.count(counter, 1)
     timing = _call(rank, role, buffers, group, observe)
-    ended = time.monotonic()
     present = rank.count(counter) if op.is_barrier else None
     if op.is_barrier:
         rank.count(f"{counter}/left", 1)
     rank.report_phase(f"left {op.name}{where}")
-    return replace(timing, started_s=started, ended_s=ended, present=present)
+    return replace(timing, present=present)
 
 
 def _call(
@@ -159,11 +157,14 @@ def _call(
     if spec.async_op:
         return _nonblocking(rank, role, buffers, group, clock, observe)
     call = op.bind(buffers, spec, group, async_op=False)
+    started_s = time.monotonic()
     started = clock.mark()
     call()
-    seconds = clock.between(started, clock.mark())
+    ended = clock.mark()
     rank.synchronize()
-    return CallTiming(seconds, clock=clock.name)
+    ended_s = time.monotonic()
+    seconds = clock.between(started, ended)
+    return CallTiming(seconds, clock=clock.name, started_s=started_s, ended_s=ended_s)
 
 
 def _nonblocking(
@@ -184,6 +185,7 @@ def _nonblocking(
     in_stages = "nonblocking" in op.takes
     handles: list[Any] = []
     launch = 0.0
+    started_s = time.monotonic()
     for number, stage in enumerate(op.stages(buffers, spec, group)):
         started = time.monotonic()
         new_handles = stage.call()
@@ -199,9 +201,10 @@ def _nonblocking(
         handle.wait()
     waited = clock.between(wait_started, clock.mark())
     rank.synchronize()
+    ended_s = time.monotonic()
     if in_stages and observe is not None and handles:
         observe("wait", started, buffers.recv, "free to be used")
-    return CallTiming(launch + waited, launch, waited, clock.name)
+    return CallTiming(launch + waited, launch, waited, clock.name, started_s, ended_s)
 
 
 def verify_role(role: GroupRole, buffers: Buffers, present: int | None) -> Verification:

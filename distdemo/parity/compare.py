@@ -7,7 +7,7 @@ by one unit in the last place, and estimated from its type and length; the large
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,8 +25,9 @@ from distdemo.parity.placements import (
     explain,
     meshes,
     renamed,
+    scales,
 )
-from distdemo.parity.records import EVALUATION, KINDS, Comparison, Note, RankNotes
+from distdemo.parity.records import EVALUATION, GRADIENTS, KINDS, Comparison, Note, RankNotes
 from distdemo.parity.sketches import Sketch, distance
 
 Key = tuple[str, int, str]
@@ -36,6 +37,7 @@ MOVED = 30
 """Factor between what a moved parameter changes and what another order of sums may change."""
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
+MAX_ROWS = 1 << 13
 COARSE = 1e-4  # epsilon from which a type has half precision
 ACTIVATIONS = ("input", "output")
 """Kinds of tensors whose rows the ranks may share."""
@@ -51,11 +53,13 @@ class RunNotes:
         notes: Notes of each rank.
         tables: Sketch and note of each tensor, per rank.
         world: Report on the world.
+        printed: Output of rank 0.
     """
 
     notes: tuple[RankNotes, ...]
     tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
     world: WorldReport | None = None
+    printed: str = ""
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -83,9 +87,11 @@ class RunNotes:
 
 
 def run_notes(
-    ranks: Sequence[tuple[RankNotes, list[Sketch]]], world: WorldReport | None = None
+    ranks: Sequence[tuple[RankNotes, list[Sketch]]],
+    world: WorldReport | None = None,
+    printed: str = "",
 ) -> RunNotes:
-    """Return the notes of a run from what its ranks have written."""
+    """Return the notes of a run from what its ranks have written, and from rank 0's output."""
     tables = tuple(
         {
             (note.kind, note.step, note.name): (note, sketch)
@@ -93,7 +99,7 @@ def run_notes(
         }
         for notes, sketches in ranks
     )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables, world)
+    return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
 
 
 @dataclass
@@ -136,6 +142,17 @@ class Comparing:
         """True if the program has computed gradients."""
         return self.steps > 0
 
+    @cached_property
+    def learns(self) -> bool:
+        """True if the program has computed gradients that aren't all zero."""
+        sketches = (
+            sketch
+            for key in self.keys
+            if key[0] == "gradient"
+            for sketch in self.reference.sketches(key)
+        )
+        return any(sketch is not None and sketch.norm != 0 for sketch in sketches)
+
     # ------------------------------------------------------------------------------- the tensors
 
     def parts(self, key: Key) -> list[Sketch | None]:
@@ -143,17 +160,50 @@ class Comparing:
         parts = self.ranks.sketches(key)
         kind, step, name = key
         stage = self._ends.get(key)
+        if kind == "output" and name in self._owners:  # others may have nn.Identity in its place
+            owners = self._owners[name]
+            parts = [part if rank in owners else None for rank, part in enumerate(parts)]
         if stage is not None:
-            held = self.ranks.sketches(stage)
+            held = self.parts(stage)
             if any(held):
                 parts = [part if own else None for part, own in zip(parts, held, strict=True)]
+        if kind == "clipped":  # not every rank may have clipped
+            own = self.ranks.sketches(("gradient", step, name))
+            parts = [part or other for part, other in zip(parts, own, strict=True)]
         if kind == "gradient":
             own = self.ranks.sketches(("parameter", step, name))
             parts = [
                 parameter.scaled(0.0) if part is None and parameter is not None else part
                 for part, parameter in zip(parts, own, strict=True)
             ]
+        if kind in GRADIENTS:
+            steppers = self._steppers(step, name)
+            parts = [part if rank in steppers else None for rank, part in enumerate(parts)]
         return parts
+
+    def _steppers(self, step: int, name: str) -> Collection[int]:
+        """Return the ranks whose optimizer updates a parameter; all ranks if none does.
+
+        With ZeRO, one rank updates it and sends it to the other ranks, whatever gradient they have.
+        """
+        keys = [(kind, step, name) for kind in GRADIENTS]
+        ranks = [
+            rank
+            for rank, table in enumerate(self.ranks.tables)
+            if any(key in table and table[key][0].settings for key in keys)
+        ]
+        return ranks or range(len(self.ranks.tables))
+
+    @cached_property
+    def _owners(self) -> dict[str, set[int]]:
+        """Ranks that have parameters of a module, by its name."""
+        owners: dict[str, set[int]] = {}
+        for rank, table in enumerate(self.ranks.tables):
+            for name in (name for kind, _, name in table if kind == "initial"):
+                parts = name.split(".")
+                for count in range(1, len(parts)):
+                    owners.setdefault(".".join(parts[:count]), set()).add(rank)
+        return owners
 
     @cached_property
     def _ends(self) -> dict[Key, Key]:
@@ -200,13 +250,43 @@ class Comparing:
             if key in table:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
-                if key[0] == "gradient":
+                if key[0] in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
-                spread = 4 + math.sqrt(max(note.rows, 1)) / 4
+                alike = self._summed_rows(key) / 8 if key[0] in GRADIENTS else 0.0
+                spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
-                squares = max(squares, 4 * eps * largest)
+                squares = max(squares, max(4, 2 * alike) * eps * largest)
+                if key[0] == "parameter":
+                    share, moved = self._update(key, table)
+                    sums = max(sums, share * moved)
+                    ratio = min(1.0, moved / sketch.norm) if sketch.norm > 0 else 0.0
+                    squares = max(squares, 2 * share * ratio * largest)
         return Tolerance(sums, squares)
+
+    def _summed_rows(self, key: Key) -> int:
+        """Return the number of rows over which a gradient is a sum, at most ``MAX_ROWS``.
+
+        Rows that are alike, as under a loss that is a sum, are rounded alike. In half precision
+        this would tolerate everything.
+        """
+        if self.reference.epsilon >= COARSE:
+            return 0
+        module = self.reference.note(("output", key[1], key[2].rpartition(".")[0]))
+        return min(module.rows if module else 0, MAX_ROWS)
+
+    def _update(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> tuple[float, float]:
+        """Return the relative tolerance of a parameter's gradient, and how far it has moved."""
+        gradient, first = self.last_gradient(key), ("initial", 0, key[2])
+        if gradient not in table or first not in table or not table[gradient][1].norm > 0:
+            return 0.0, 0.0
+        share = self.tolerance(gradient).sums / table[gradient][1].norm
+        return share, distance(table[key][1], table[first][1])[0]
+
+    def last_gradient(self, parameter: Key) -> Key:
+        """Return the gradient that the optimizer used: the clipped one, if there is one."""
+        clipped = "clipped", *parameter[1:]
+        return clipped if self.ranks.note(clipped) else ("gradient", *parameter[1:])
 
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""
@@ -231,11 +311,16 @@ class Comparing:
         for key in keys:
             ways = self._ways(key, mesh.parts(self.parts(key)))
             own = usual if key[0] == "output" else ()
+            if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
+                own = results["initial", 0, key[2]].placement
             results[key] = explain(self.references(key), ways, self.tolerance(key), own)
+            if key[0] in GRADIENTS and not results[key].holds:
+                results[key] = self._on_steppers(key) or results[key]
             if key[0] == "input":
                 usual = results[key].placement
         return results
 
+    @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
     def compare(self) -> tuple[Mesh, dict[Key, Explanation]]:
         """Return the mesh that explains the most tensors, with their explanations."""
         present = [key for key in self.keys if any(self.ranks.sketches(key))]
@@ -243,7 +328,7 @@ class Comparing:
         most = -1
         for mesh in meshes(self.ranks.notes):
             results = self.explanations(mesh, present)
-            count = sum(result.holds and result.factor == 1 for result in results.values())
+            count = sum(result.exact for result in results.values())
             if count > most:
                 most = count
                 best = mesh, results
@@ -251,9 +336,40 @@ class Comparing:
                 break
         assert best is not None, "there is always the mesh of one axis"
         mesh, results = best
+        results = self._with_absent_gradients(mesh, results)
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
         return renamed(mesh, inputs[0] if inputs else (), own), results
+
+    def _with_absent_gradients(
+        self, mesh: Mesh, results: dict[Key, Explanation]
+    ) -> dict[Key, Explanation]:
+        """Return the results with gradients that no rank has, of parameters that are wrong."""
+        wrong = {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+        absent = [
+            key
+            for key in self.keys
+            if key[0] == "gradient" and key not in results and key[1:] in wrong
+        ]
+        results |= self.explanations(mesh, absent)
+        return {key: results[key] for key in self.keys if key in results}
+
+    def _on_steppers(self, key: Key) -> Explanation | None:
+        """Return the result for a gradient that is right on all ranks that need it, or None.
+
+        These may be any ranks, such as those of a tied parameter in two stages.
+        """
+        parts = {rank: part for rank, part in enumerate(self.parts(key)) if part is not None}
+        tolerance, reference = self.tolerance(key), self.references(key)[0]
+        deviation = max(tolerance.deviation(part, reference) for part in parts.values())
+        ranks = ",".join(map(str, parts))
+        return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
+
+    def are_multiples(self, key: Key) -> bool:
+        """Return True if every rank holds a multiple of the reference's tensor."""
+        parts = [part for part in self.parts(key) if part is not None]
+        factors = scales(self.references(key)[0], parts, self.tolerance(key), simple=False)
+        return len(factors) == len(parts)
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""
@@ -271,7 +387,7 @@ class Comparing:
             step,
             name,
             result.placement,
-            result.holds and result.factor == 1,
+            result.exact,
             result.factor,
             result.deviation,
             tolerance if math.isfinite(tolerance) else 0.0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,9 +28,29 @@ class Model:
     def __init__(self) -> None:
         self.first: nn.Module | None = None
         self._roots: list[nn.Module] = []  # kept alive, because modules are found by id
+        self._parents: dict[int, weakref.ref[nn.Module]] = {}
         self._names: dict[int, str] = {}
         self._homes: dict[str, tuple[nn.Module, str]] = {}
         self._optimized: dict[str, torch.Tensor] = {}
+
+    def note_parent(self, module: nn.Module, _: str, child: nn.Module | None) -> None:
+        """Note that a module became the parent of another."""
+        if child is not None:
+            self._parents[id(child)] = weakref.ref(module)
+
+    def _top(self, module: nn.Module) -> nn.Module:
+        """Return the outermost known module that holds a module.
+
+        A pipeline that calls ``model.forward()`` itself calls only modules inside the model.
+        """
+        seen = {id(module)}
+        while True:
+            known = self._parents.get(id(module))
+            parent = None if known is None else known()
+            if parent is None or id(parent) in seen or module not in parent.children():
+                return module
+            seen.add(id(parent))
+            module = parent
 
     def name(self, module: nn.Module) -> str:
         """Return the name of a module, or an empty text."""
@@ -44,14 +65,27 @@ class Model:
                 named[name] = parameter
         return {**named, **self._optimized}
 
-    def in_order(self, backwards: Mapping[str, None]) -> dict[str, torch.Tensor]:
-        """Return the parameters in the order of their gradients, or else the last module first."""
+    def in_order(
+        self, backwards: Mapping[str, None], called: Sequence[str]
+    ) -> dict[str, torch.Tensor]:
+        """Return the parameters in the order of their gradients, or else the last module first.
+
+        Args:
+            backwards: Names of parameters in the order of their gradients; some may be missing.
+            called: Names of modules in the order in which they were called.
+        """
         named = self.parameters()
         order = [name for name in backwards if name in named]
-        return {name: named[name] for name in dict.fromkeys([*order, *reversed(named)])}
+        modules = {name: at for at, name in enumerate(called)}
+        others = [*reversed(named)]
+        others.sort(key=lambda name: -modules.get(name.rpartition(".")[0], -1))
+        return {name: named[name] for name in dict.fromkeys([*order, *others])}
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
+        if id(root) in self._names:
+            return {}
+        root = self._top(root)
         if id(root) in self._names or next(root.parameters(), None) is None:
             return {}
         before = set(self._homes)
@@ -87,6 +121,13 @@ class Model:
         for parameter in parameters:
             if id(parameter) not in known:
                 self._optimized[f"parameter {len(self._optimized)}"] = parameter
+
+    @property
+    def is_fsdp(self) -> bool:
+        """True if FSDP2 reduces gradients: group by group, so their order says nothing."""
+        return any(
+            hasattr(module, "_get_fsdp_state") for r in self._roots for module in r.modules()
+        )
 
     def data_groups(self) -> Iterator[Any]:
         """Yield the groups over which DDP and FSDP reduce gradients."""

@@ -33,6 +33,7 @@ Placement = tuple[str, ...]
 Way = Callable[[list[Sketch]], Sketch | None]
 ROWS = "S(batch)"
 MAX_AXES = 4
+CLEAR = 10  # multiple of a tolerance above which a sum is not zero
 NEAR = 1e-4  # of a factor to a whole number or its reciprocal
 DEFAULT_NAMES = {1: ("ranks",), 2: ("outer", "inner"), 3: ("outer", "middle", "inner")}
 """Names of axes that the program has not named."""
@@ -157,6 +158,11 @@ def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placeme
     return Mesh(tuple(axes), mesh.ranks)
 
 
+def is_split_way(way: str) -> bool:
+    """Return True for ``S(0)``, ``S(1)`` and so on."""
+    return way.startswith("S(") and way != ROWS
+
+
 # ---------------------------------------------------------------------------------- combinations
 
 
@@ -180,6 +186,11 @@ class Explanation:
     def holds(self) -> bool:
         """True if it explains the tensor, up to its factor."""
         return self.deviation <= 1
+
+    @property
+    def exact(self) -> bool:
+        """True if it explains the tensor."""
+        return self.holds and self.factor == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +226,7 @@ def combinations(
     yield from _combined(parts, first, tolerance, without)
     for order in others:  # it matters if a dimension is split along two axes
         for placement, whole in _combined(parts, order, tolerance, without):
-            splits = [way for way in placement if way.startswith("S(") and way != ROWS]
+            splits = list(filter(is_split_way, placement))
             if len(splits) > len(set(splits)):
                 yield placement, whole
 
@@ -268,7 +279,9 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
     ranks = held.pop()
     if len(ranks) < len(lines[0]):
         return [("@" + ",".join(map(str, ranks)), replicated)]
-    dims = next(part.dims for line in lines for part in line if part)
+    dims, *others = {part.dims for line in lines for part in line if part}
+    if others:
+        return []  # of modules that only have the same name
     joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
     return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
 
@@ -300,12 +313,20 @@ def explain(
         usual: Placement of the model's input.
     """
     pairs = [(placement, whole, own) for placement, whole in ways for own in references]
+    is_zero_sum = _is_zero_sum(references, tolerance)
+    pairs = [
+        (placement, whole, own)
+        for placement, whole, own in pairs
+        if "P" not in placement or (whole.rows == own.rows and not is_zero_sum)
+    ]
+    pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
     results = [
         Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
     ]
     exact = [result for result in results if result.holds]
-    if exact:
-        return max(exact, key=lambda own: sum(map(eq, own.placement, usual)))
+    best = max(exact, key=lambda own: sum(map(eq, own.placement, usual)), default=None)
+    if best is not None:
+        return best
     for placement, whole, own in pairs:
         if _is_reordered(placement, whole, own, tolerance):
             return Explanation(placement, 1.0, reordered=True)
@@ -318,11 +339,20 @@ def explain(
     return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
 
 
+def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:
+    """Return True if all sums are near zero: then they prove nothing about a partial tensor.
+
+    So are those of a weight between a LayerNorm and a softmax.
+    """
+    sums = [column[0] for own in references for column in own.columns]
+    return all(float(np.linalg.norm(own)) <= CLEAR * tolerance.sums for own in sums)
+
+
 def _is_reordered(
     placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
 ) -> bool:
     """Return True if the columns of a split dimension are the reference's in another order."""
-    splits = {int(one[2:-1]) for one in placement if one.startswith("S(") and one != ROWS}
+    splits = {int(way[2:-1]) for way in filter(is_split_way, placement)}
     if len(splits) != 1 or whole.lengths != reference.lengths:
         return False
     dim = splits.pop()
@@ -337,11 +367,13 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     its = np.concatenate([column[0] for column in reference.columns])
     square = float(its @ its)
     factor = float(mine @ its) / square if square > 0 else 0.0
+    if whole.has_squares and reference.has_squares and reference.norm > 0:
+        size = whole.norm / reference.norm
+        factor = -size if abs(factor + size) < NEAR * size else size
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    is_number = len(its) == 1 and not abs(its[0] ** 2 - reference.columns[0][1, 0]) > 0
-    if simple and is_number and abs(larger - round(larger)) > NEAR * larger:
+    if simple and len(its) == 1 and abs(larger - round(larger)) > NEAR * larger:
         return None
     return factor
 

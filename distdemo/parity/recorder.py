@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,10 @@ class Recorder:
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
-        self._has_backward = False
+        self._backward_calls = 0  # in this step
         self._has_left = False
         self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
+        self._clipped: set[str] = set()  # names of parameters, in this step
         self._states: list[tuple[torch.Tensor, int]] = []
         self._meshes: list[DeviceMesh] = []
 
@@ -79,16 +81,22 @@ class Recorder:
         modules.register_module_forward_pre_hook(self._hook(self._enter))
         exit_hook = self._hook(self._exit)
         modules.register_module_forward_hook(exit_hook, with_kwargs=True, always_call=True)
+        modules.register_module_module_registration_hook(self._model.note_parent)
         register_optimizer_step_pre_hook(self._hook(self._before_step))
         register_optimizer_step_post_hook(self._hook(self._after_step))
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))
+        _wrap(BaseProcess, "start", self._on_process)
         _wrap(DeviceMesh, "__init__", self._meshes.append)
         _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
         clip = nn.utils.clip_grad_norm_
+        before_clip = self._hook(self._before_clip)
 
         @wraps(clip)
-        def noted(*args: Any, **named: Any) -> torch.Tensor:
-            norm = clip(*args, **named)
+        def noted(parameters: Any, *args: Any, **named: Any) -> torch.Tensor:
+            is_one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if is_one else list(parameters)
+            before_clip(parameters)
+            norm = clip(parameters, *args, **named)
             if self._step < self._recording.steps:
                 self._add("clips", Clip(self._step, float(local(norm)), _line()))
             return norm
@@ -155,23 +163,36 @@ class Recorder:
     def _on_backward(self, tensors: Any = (), *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._own = replace(self._own, backward=self._own.backward or _line())
-        self._has_backward = True
+        self._backward_calls += 1
         if roots and roots[0].numel() == 1:
             self._add_activation("loss", "loss", local(roots[0]).reshape(()))
 
+    def _on_process(self, _: BaseProcess) -> None:
+        self._own = replace(self._own, started=self._own.started or _line())
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        rates = self._own.rates
-        if len(rates) == self._step:
-            rates = (*rates, float(optimizer.param_groups[0].get("lr", 0.0)))
-        self._own = replace(self._own, stepped=self._own.stepped or _line(), rates=rates)
+        self._own = replace(self._own, stepped=self._own.stepped or _line())
+        settings = {
+            id(parameter): _settings(group)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._model.add_optimized(parameters)
-        self._add_gradients(parameters)
+        self._add_gradients(settings)
+
+    def _before_clip(self, parameters: list[torch.Tensor]) -> None:
+        clipped = {id(parameter) for parameter in parameters}
+        for name, parameter, gradient in self._in_order():
+            if id(parameter) in clipped and self._step < self._recording.steps:
+                self._add_whole("gradient", self._step, name, gradient)
+                self._clipped.add(name)
 
     def _after_step(self, *_: Any) -> None:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
             self._add_parameters("parameter", self._step)
+            self._add_backward_calls()
             self._write(self._step + 1)
 
     # --------------------------------------------------------------------------------- the steps
@@ -181,14 +202,22 @@ class Recorder:
 
         Without an optimizer, each backward pass is a step.
         """
-        if self._has_backward and not self._own.optimizers:
+        if self._backward_calls and not self._own.optimizers:
             self._add_gradients()
             self._has_stepped = True
         if self._has_stepped:
             if self._step < self._recording.steps:
                 self._add_parameters("parameter", self._step)
+            self._add_backward_calls()
             self._step += 1
-            self._has_stepped = self._has_backward = False
+            self._has_stepped = False
+            self._clipped.clear()
+
+    def _add_backward_calls(self) -> None:
+        if len(self._own.backwards) == self._step:
+            counts = (*self._own.backwards, self._backward_calls)
+            self._own = replace(self._own, backwards=counts)
+        self._backward_calls = 0
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
@@ -241,13 +270,21 @@ class Recorder:
             self._sketches[key][0] += sums
             self._notes[key] = replace(known, rows=known.rows + rows)
 
-    def _add_whole(self, kind: str, step: int, name: str, tensor: torch.Tensor) -> None:
+    def _add_whole(
+        self,
+        kind: str,
+        step: int,
+        name: str,
+        tensor: torch.Tensor,
+        settings: dict[str, float] | None = None,
+    ) -> None:
         """Note a gradient or a parameter, which replaces an earlier one."""
         own = local(tensor)
         own = own.reshape(1) if own.dim() == 0 else own
         dims = tuple(range(own.dim()))
         sketch = [_columns(own.movedim(dim, -1)) for dim in dims]
-        self._put((kind, step, name), own, dims, sketch, own.numel() // max(own.shape[0], 1))
+        rows = own.numel() // max(own.shape[0], 1)
+        self._put((kind, step, name), own, dims, sketch, rows, settings=settings)
 
     def _put(
         self,
@@ -257,6 +294,7 @@ class Recorder:
         sketch: list[torch.Tensor],
         rows: int,
         line: str = "",
+        settings: dict[str, float] | None = None,
     ) -> None:
         if key not in self._notes:
             numbers = sum(array.numel() for array in sketch)
@@ -266,7 +304,8 @@ class Recorder:
             self._numbers += numbers
         dtype = str(tensor.dtype).removeprefix("torch.")
         lengths = tuple(array.shape[1] for array in sketch)
-        self._notes[key] = Note(*key, dtype, tuple(tensor.shape), dims, lengths, rows, line)
+        shape = tuple(tensor.shape)
+        self._notes[key] = Note(*key, dtype, shape, dims, lengths, rows, line, settings or {})
         self._sketches[key] = sketch
 
     def _repeat(self, key: Key, kind: str) -> None:
@@ -280,21 +319,31 @@ class Recorder:
         for name, parameter in self._model.parameters().items():
             self._add_whole(kind, step, name, parameter)
 
-    def _add_gradients(self, stepped: list[torch.Tensor] | None = None) -> None:
+    def _add_gradients(self, stepped: Mapping[int, dict[str, float]] | None = None) -> None:
         """Note gradients: of the parameters that an optimizer steps, and of those that none does.
 
         Args:
-            stepped: Parameters that an optimizer is about to step; None for all.
+            stepped: Settings of the parameters that an optimizer is about to step, by their ids;
+                None if there is no optimizer.
         """
         if self._step >= self._recording.steps:
             return
         self._note_groups()
-        own = None if stepped is None else {id(parameter) for parameter in stepped}
-        for name, parameter in self._model.in_order(self._backwards).items():
-            is_noted = ("gradient", self._step, name) in self._notes
-            is_stepped = own is None or id(parameter) in own
-            if parameter.grad is not None and (is_stepped or not is_noted):
-                self._add_whole("gradient", self._step, name, parameter.grad)
+        for name, parameter, gradient in self._in_order():
+            kind = "clipped" if name in self._clipped else "gradient"
+            is_noted = (kind, self._step, name) in self._notes
+            is_stepped = stepped is None or id(parameter) in stepped
+            if is_stepped or not is_noted:
+                settings = (stepped or {}).get(id(parameter), {})
+                self._add_whole(kind, self._step, name, gradient, settings)
+
+    def _in_order(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """Yield name, parameter and gradient in the order of gradients, where there is one."""
+        step = self._step
+        called = [name for kind, at, name in self._notes if (kind, at) == ("output", step)]
+        for name, parameter in self._model.in_order(self._backwards, called).items():
+            if parameter.grad is not None:
+                yield name, parameter, parameter.grad
 
     def _begin_parameters(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Note the initial parameters, and give them the values of the reference."""
@@ -315,7 +364,7 @@ class Recorder:
                 self._add_whole("initial", 0, name, parameter)
             else:
                 self._repeat(("start", 0, name), "initial")
-            if type(parameter) is nn.Parameter and parameter.requires_grad:
+            if parameter.requires_grad and not self._model.is_fsdp:
                 note: Any = partial(self._on_gradient, name)
                 torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
 
@@ -353,6 +402,15 @@ def _columns(tensor: torch.Tensor) -> torch.Tensor:
             total[0] += exact.sum(0)
             total[1] += exact.square().sum(0)
     return total.cpu()
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a parameter group."""
+    return {
+        name: float(value)
+        for name, value in group.items()
+        if isinstance(value, float | int) and not isinstance(value, bool)
+    }
 
 
 def _is_masked(tensor: torch.Tensor) -> bool:

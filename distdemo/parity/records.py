@@ -10,7 +10,8 @@ from distdemo.launcher.records import WorldReport
 
 EVALUATION = -1
 """Step of tensors that are computed without gradients."""
-KINDS = ("start", "initial", "input", "output", "loss", "gradient", "parameter")
+KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "parameter")
+GRADIENTS = ("gradient", "clipped")
 
 
 # ------------------------------------------------------------------------------------- from a rank
@@ -44,8 +45,8 @@ class Note:
 
     Attributes:
         kind: One of ``KINDS``: a parameter before and after the reference's was copied into it, an
-            input of the model, an output of a module, the loss, a gradient, and a parameter after
-            a step.
+            input of the model, an output of a module, the loss, a gradient, the same after
+            ``clip_grad_norm_``, and a parameter after a step.
         step: Number of the training step.
         name: Name of the module or parameter.
         dtype: Name of the type.
@@ -54,6 +55,7 @@ class Note:
         lengths: Length of each.
         rows: Number of elements per column of the first kept dimension, over all calls.
         line: The user's line that called the module.
+        settings: Numbers of the optimizer's parameter group, such as ``lr``, of a gradient.
     """
 
     kind: str
@@ -65,6 +67,7 @@ class Note:
     lengths: tuple[int, ...]
     rows: int = 0
     line: str = ""
+    settings: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +103,13 @@ class RankNotes:
         stepped: The user's line that called the optimizer's ``step()``.
         clips: Calls of ``clip_grad_norm_``.
         optimizers: Names of the optimizers' classes.
-        rates: Learning rates of the first optimizer, per step.
         random: Modules whose forward drew random numbers.
         local_norms: Modules that normalise over the rows of one rank.
         copied: Names of the parameters that were replaced by the reference's.
         unplaced: Names of those that couldn't be.
         left_out: Number of tensors that were not noted, because there were too many.
+        backwards: Number of calls of ``backward()`` in each step.
+        started: The user's line that started a process, which isn't recorded.
     """
 
     rank: int
@@ -118,12 +122,13 @@ class RankNotes:
     stepped: str = ""
     clips: tuple[Clip, ...] = ()
     optimizers: tuple[str, ...] = ()
-    rates: tuple[float, ...] = ()
     random: tuple[str, ...] = ()
     local_norms: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     unplaced: tuple[str, ...] = ()
     left_out: int = 0
+    backwards: tuple[int, ...] = ()
+    started: str = ""
 
 
 # -------------------------------------------------------------------------------------- the report

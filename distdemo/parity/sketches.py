@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,22 @@ class Sketch:
         dims: Dimensions that are kept.
         columns: Array per kept dimension: sums in row 0, sums of squares in row 1, which are NaN
             if unknown.
+        rows: Number of elements per column of the first kept dimension.
     """
 
     dims: tuple[int, ...]
     columns: tuple[Numbers, ...]
+    rows: int = 0
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Length of each kept dimension."""
         return tuple(column.shape[1] for column in self.columns)
+
+    @property
+    def has_squares(self) -> bool:
+        """True if the sums of squares are known, as they are unless parts have been added."""
+        return not any(np.isnan(column[1]).all() for column in self.columns if column.size)
 
     @property
     def norm(self) -> float:
@@ -56,7 +63,7 @@ class Sketch:
     def scaled(self, factor: float) -> Sketch:
         """Return the sketch of the tensor times a factor."""
         by = np.array([[factor], [factor * factor]])
-        return Sketch(self.dims, tuple(column * by for column in self.columns))
+        return replace(self, columns=tuple(column * by for column in self.columns))
 
     def slice(self, dim: int, start: int, length: int) -> Sketch:
         """Return the kept columns of a slice along a dimension; other dimensions are unknown."""
@@ -68,11 +75,17 @@ class Sketch:
         columns = list(self.columns)
         at = self.dims.index(dim)
         columns[at] = np.sort(columns[at], axis=1)
-        return Sketch(self.dims, tuple(columns))
+        return replace(self, columns=tuple(columns))
 
 
 def added(parts: Sequence[Sketch], *, squares: bool = True) -> Sketch | None:
-    """Return the sum of sketches of the same lengths; without ``squares``, these are unknown."""
+    """Return the sum of sketches of the same lengths.
+
+    Args:
+        parts: Sketches.
+        squares: True if the parts are rows of a tensor, False if they are terms of a sum, whose
+            squares are unknown.
+    """
     if len({part.lengths for part in parts}) > 1:
         return None
     columns = []
@@ -81,7 +94,8 @@ def added(parts: Sequence[Sketch], *, squares: bool = True) -> Sketch | None:
         if not squares:
             total[1] = np.nan
         columns.append(total)
-    return Sketch(parts[0].dims, tuple(columns))
+    rows = sum(part.rows for part in parts) if squares else parts[0].rows
+    return Sketch(parts[0].dims, tuple(columns), rows)
 
 
 def joined(parts: Sequence[Sketch], dim: int) -> Sketch | None:
@@ -93,7 +107,7 @@ def joined(parts: Sequence[Sketch], dim: int) -> Sketch | None:
         np.concatenate(together, axis=1) if index == at else np.sum(together, axis=0)
         for index, together in enumerate(zip(*(part.columns for part in parts), strict=True))
     ]
-    return Sketch(parts[0].dims, tuple(columns))
+    return Sketch(parts[0].dims, tuple(columns), parts[0].rows)
 
 
 def distance(one: Sketch, other: Sketch) -> tuple[float, float]:
@@ -102,14 +116,15 @@ def distance(one: Sketch, other: Sketch) -> tuple[float, float]:
         return np.inf, np.inf
     sums = squares = 0.0
     for mine, its in zip(one.columns, other.columns, strict=True):
-        sums = max(sums, _norm(mine[0] - its[0]))
+        sums = max(sums, _length(mine[0], its[0]))
         if not (np.isnan(mine[1]).all() or np.isnan(its[1]).all()):
-            squares = max(squares, _norm(mine[1] - its[1]))
+            squares = max(squares, _length(mine[1], its[1]))
     return sums, squares
 
 
-def _norm(difference: Numbers) -> float:
-    value = float(np.linalg.norm(difference))
+def _length(one: Numbers, other: Numbers) -> float:
+    """Return the length of a difference; infinite if it isn't a number."""
+    value = float(np.linalg.norm(one - other))
     return np.inf if np.isnan(value) else value
 
 
@@ -157,7 +172,7 @@ def _sketches(notes: Sequence[Note], numbers: Numbers) -> Iterator[Sketch]:
             at += 2 * length
         if not columns or len(columns) != len(note.dims):
             raise ValueError(f"{note.name} has {len(columns)} dimensions")
-        yield Sketch(note.dims, tuple(columns))
+        yield Sketch(note.dims, tuple(columns), note.rows)
 
 
 def _damaged(rank: int, error: Any) -> DistdemoError:

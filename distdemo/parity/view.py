@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from rich.text import Text
 
-from distdemo.parity.records import Comparison, Difference, ParityReport
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -15,7 +16,7 @@ from distdemo.view.tables import Cell, Column, Grid
 
 COLUMNS = {
     "forward": ("input", "output", "loss"),
-    "gradient": ("gradient",),
+    "gradient": GRADIENTS,
     "parameter": ("parameter",),
 }
 MAX_ROWS = 40
@@ -82,12 +83,17 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
     for column, kinds in COLUMNS.items():
         for tensor in report.tensors:
             if tensor.kind in kinds and tensor.step == step:
-                rows.setdefault(tensor.name, {})[column] = tensor
+                cells = rows.setdefault(tensor.name, {})
+                if column not in cells or cells[column].explained:
+                    cells[column] = tensor
     grid = Grid([Column("tensor", folds=True), *(Column(name) for name in COLUMNS)])
-    for name in _ordered(rows):
+    modules = {name for name, cells in rows.items() if "forward" in cells}
+    for name in _ordered(rows, modules):
         cells = rows[name]
+        module, _, attribute = name.rpartition(".")
+        title = f"  {attribute}" if name not in modules and (module or "model") in modules else name
         grid.rows.append(
-            [name, *(_cell(cells.get(column), difference, sign) for column in COLUMNS)]
+            [title, *(_cell(cells.get(column), difference, sign) for column in COLUMNS)]
         )
     if len(grid.rows) > MAX_ROWS:
         left_out = len(grid.rows) - MAX_ROWS
@@ -95,16 +101,18 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
     return grid
 
 
-def _ordered(rows: dict[str, dict[str, Comparison]]) -> list[str]:
-    """Return the names of modules in forward order, each followed by its parameters."""
-    modules = [name for name, cells in rows.items() if "forward" in cells]
-    parameters = [name for name in rows if "forward" not in rows[name]]
-    own = {
-        name: [other for other in parameters if (other.rpartition(".")[0] or "model") == name]
-        for name in modules
-    }
-    placed = [entry for name in modules for entry in (name, *reversed(own[name]))]
-    return [*placed, *(name for name in parameters if name not in placed)]
+def _ordered(names: Iterable[str], modules: AbstractSet[str]) -> Iterator[str]:
+    """Yield the names of modules in forward order, each followed by its parameters."""
+    parameters: dict[str, list[str]] = {}
+    for name in names:
+        if name not in modules:
+            parameters.setdefault(name.rpartition(".")[0] or "model", []).insert(0, name)
+    for name in names:
+        if name in modules:
+            yield name
+            yield from parameters.pop(name, [])
+    for others in parameters.values():
+        yield from reversed(others)
 
 
 def _cell(tensor: Comparison | None, difference: Difference | None, sign: Signs) -> Cell:

@@ -11,13 +11,16 @@ from typing import Any
 
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
+from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
-from distdemo.parity.judge import Judge
+from distdemo.parity.judge import first_difference
 from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
+from distdemo.parity.remarks import remarks
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
-from distdemo.view.format import listing, plural
+from distdemo.view.format import plural
 
+MAX_LINES = 3  # of a program's output
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
 
@@ -104,7 +107,8 @@ def _run(
     has_steps = all(own.steps == request.steps for own, _ in written)
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
         raise _Failed(name, world)
-    return run_notes(written, replace(world, verdict=None, outcomes=()))
+    printed = world.outcomes[0].output
+    return run_notes(written, replace(world, verdict=None, outcomes=()), printed)
 
 
 def _compared(report: ParityReport, request: Request, run: Callable[..., RunNotes]) -> ParityReport:
@@ -112,7 +116,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
     reference = run("reference", "save" if copies else "keep")
     report = replace(report, world=reference.world)
     if not reference.keys:
-        return replace(report, difference=_nothing())
+        return replace(report, difference=_nothing(reference))
     moved = run("moved", "move" if copies else "keep", reference.epsilon)
     if any(_differing(reference, moved, FAR)):
         difference = _not_reproducible(reference, run("again", "copy" if copies else "keep"))
@@ -126,17 +130,28 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
         steps=comparing.steps,
         axes=mesh.axes,
         tensors=comparing.comparisons(results),
-        difference=Judge(comparing, mesh, results).difference(),
+        difference=first_difference(Cases(comparing, mesh, results)),
         copied=len({name for notes in ranks.notes for name in notes.copied}),
-        notes=tuple(_remarks(comparing, request)),
+        notes=tuple(remarks(comparing, request.steps)),
         world=ranks.world,
     )
 
 
-def _nothing() -> Difference:
+def _nothing(reference: RunNotes) -> Difference:
+    """Return the difference for a program in which nothing was recorded."""
+    started = reference.notes[0].started
+    printed = reference.printed.strip().splitlines()[-MAX_LINES:]
+    if started:
+        return Difference(
+            "nothing",
+            f"The program starts processes itself, at {started}, which are not recorded.",
+            hint="parity starts the ranks as torchrun does. Give it the function that each process "
+            "runs, distdemo parity FILE:FUNCTION, or read RANK and WORLD_SIZE in the program.",
+        )
     return Difference(
         "nothing",
         "The program calls no torch.nn.Module with parameters, so there is nothing to compare.",
+        tuple(f"It printed: {line}" for line in printed),
         hint="parity compares modules' outputs, their gradients and their parameters.",
     )
 
@@ -151,6 +166,9 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
         return None
     kind, step, name = key
     tensor = f"the {kind}" if kind in ("input", "loss") else f"the {kind} of {name}"
+    if kind in ("start", "initial"):
+        tensor = f"the initial {name}"
+    size = plural(len(reference.notes), "rank")
     random = {own for notes in reference.notes for own in notes.random}
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
     hint += "add --seed 0, which seeds torch, NumPy and random."
@@ -158,7 +176,7 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
         hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
     return Difference(
         "reproducible",
-        f"The program is not reproducible on one rank: step {max(step, 0)}, {tensor} differs "
+        f"The program is not reproducible on {size}: step {max(step, 0)}, {tensor} differs "
         "between two runs.",
         hint=hint,
         kind=kind,
@@ -168,9 +186,13 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
 
 
 def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
-    """Yield the tensors that differ by more than this share of their size."""
+    """Yield the tensors that differ by more than this share of their size.
+
+    The initial parameters of one rank are copied into the second run.
+    """
     in_order = sorted(one.keys, key=lambda key: (key[1], KINDS.index(key[0])))
-    for key in (key for key in in_order if key[0] not in ("start", "initial")):
+    copied = ("start", "initial") if len(one.notes) == 1 else ()
+    for key in (key for key in in_order if key[0] not in copied):
         for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
             if mine is None or its is None:
                 if mine is not its:
@@ -180,33 +202,3 @@ def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
             size = mine.norm * max(1.0, (rows.rows if rows else 1) ** 0.5)
             if distance(mine, its)[0] > share * size:
                 yield key
-
-
-# ------------------------------------------------------------------------------------------ remarks
-
-
-def _remarks(comparing: Comparing, request: Request) -> Iterator[str]:
-    ranks = comparing.ranks.notes
-    copied = {name for notes in ranks for name in notes.copied}
-    unplaced = sorted({name for notes in ranks for name in notes.unplaced})
-    if copied:
-        yield (
-            f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
-            "ranks had drawn differently; --own-start compares the program's own."
-        )
-    if unplaced:
-        yield f"Not started with the reference's values: {listing(unplaced[:8])}."
-    absent = [
-        name
-        for kind, step, name in comparing.keys
-        if kind == "output" and step <= 0 and not any(comparing.ranks.sketches((kind, step, name)))
-    ]
-    if absent:
-        yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
-    if comparing.steps < request.steps and comparing.has_training:
-        yield f"The program made only {plural(comparing.steps, 'step')}."
-    if not comparing.has_training:
-        yield "The program computes no gradients: only outputs are compared."
-    left_out = max(notes.left_out for notes in ranks)
-    if left_out:
-        yield f"{plural(left_out, 'tensor')} beyond the limit of what is recorded."

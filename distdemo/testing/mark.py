@@ -53,9 +53,19 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
     return options
 
 
+def mark_of(item: pytest.Item) -> pytest.Mark | None:
+    """Return the closest mark of a test; that of a class replaces those of its base classes."""
+    marks = list(item.iter_markers_with_node(MARK))
+    if not marks:
+        return None
+    owner = marks[0][0]
+    closest = [mark for node, mark in marks if node is owner]
+    return closest[-1 if isinstance(owner, pytest.Class) else 0]  # pytest's begin with the base
+
+
 def options_of(item: pytest.Item) -> tuple[RanksOptions, int]:
     """Return the arguments of a test's mark, and its number of ranks."""
-    mark = item.get_closest_marker(MARK)
+    mark = mark_of(item)
     assert mark is not None  # only called for marked tests
     options = parse_mark(mark)
     callspec = getattr(item, "callspec", None)

@@ -24,7 +24,7 @@ from distdemo.launcher import torch_import
 from distdemo.launcher.handover import hand_over
 from distdemo.launcher.torch_import import threads
 from distdemo.testing import RanksError
-from distdemo.testing.mark import MARK, SIZE, THIS_RANK, options_of, parse_mark
+from distdemo.testing.mark import SIZE, THIS_RANK, mark_of, options_of, parse_mark
 
 if TYPE_CHECKING:
     from distdemo.testing.host import RanksHost
@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize a test by the number of ranks."""
-    mark = metafunc.definition.get_closest_marker(MARK)
+    mark = mark_of(metafunc.definition)
     if mark is None:
         return
     try:
@@ -147,7 +147,7 @@ def _this_rank(request: pytest.FixtureRequest) -> tuple[int, int]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fork the host, and have it run the marked tests."""
-    marked = [item for item in session.items if item.get_closest_marker(MARK)]
+    marked = [item for item in session.items if mark_of(item)]
     if not marked or session.config.option.collectonly:
         return
     from distdemo.testing.host import RanksHost
@@ -179,7 +179,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     """Take pytest-timeout's limit for the ranks, whose report says where they were."""
-    if item.get_closest_marker(MARK) is None:
+    if mark_of(item) is None:
         return None
     item.stash[TIMEOUT] = settings.timeout
     return True

@@ -19,6 +19,8 @@ from typing import Any
 from distdemo.schedules.contract import LETTERS
 from distdemo.trace.records import HeldChunk, PlayedRound, TraceReport
 from distdemo.trace.view import cost_table, notes, payload_text, title, verdict_text, wrong_texts
+from distdemo.trace.view_picture import CONTENTS, VERSIONS
+from distdemo.view.colours import BAD, GOOD, INK, LINK, PAPER, of_rank
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, number, plural, ranges, ranks_text
@@ -35,12 +37,11 @@ SCRIPTS = (
     "page.js",  # controls, keys and start-up
 )
 MOST_NAMED = 8  # messages or chunks that a sentence names; the rest are counted
-CONTENTS = {"held": "its ", "original": "its original ", "last": "the last received "}
 
 
 def page(report: TraceReport) -> str:
     """Return the self-contained page."""
-    style = _asset("page.css")
+    style = palette_css(report.n) + _asset("page.css")
     body = "\n".join(_asset(name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{body}}})();\n'
     # ASCII JSON without <, > and &, so that it is safe inside a script element.
@@ -77,6 +78,14 @@ def _hash(text: str) -> str:
 
 def _asset(name: str) -> str:
     return (files("distdemo.trace") / "assets" / name).read_text(encoding="utf-8")
+
+
+def palette_css(n: int) -> str:
+    """Return the palette as CSS variables, with a colour for each of n ranks."""
+    names = {"paper": PAPER, "ink": INK, "good": GOOD, "bad": BAD, "link": LINK}
+    variables = [f"--palette-{name}: {colour};" for name, colour in names.items()]
+    variables += [f"--rank-{rank}: {of_rank(rank)};" for rank in range(n)]
+    return f"\n:root {{ {' '.join(variables)} }}\n"
 
 
 def to_html(text: object) -> str:
@@ -120,20 +129,28 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         "n": report.n,
         "reduced": report.op.reduce_op is not None,
         "chunks": list(report.chunk_names),
+        "elements": list(report.chunk_elements),
         "wanted": [list(chunks) for chunks in report.wanted],
         # Chunks that each rank ever holds or should hold: each has a fixed position.
         "slots": [sorted(slot) for slot in slots] if report.start else [],
         # The ranks' chunks of a failed run are unknown, so there is no picture.
-        "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
-        "rounds": [_round_data(played) for played in report.rounds],
+        "start": [_cells(report, rank, cells) for rank, cells in enumerate(report.start)] or None,
+        "rounds": [_round_data(report, played) for played in report.rounds],
         "words": round_texts(report) if report.start else [],
     }
 
 
-def _cell(cell: HeldChunk) -> list[Any]:
-    """Return the chunk, ranges of contributing ranks, 1 if complete, and its numbers."""
-    values = [v if isinstance(v, str) else number(v) for v in cell.values]
-    return [cell.chunk, _flat_ranges(cell.ranks), int(cell.complete), values]
+def _cells(report: TraceReport, rank: int, cells: Sequence[HeldChunk]) -> list[list[Any]]:
+    """Return each chunk, ranges of contributing ranks, 1 if complete as needed, and values."""
+    return [
+        [
+            cell.chunk,
+            _flat_ranges(cell.ranks),
+            int(cell.complete and cell.chunk in report.wanted[rank]),
+            [v if isinstance(v, str) else number(v) for v in cell.values],
+        ]
+        for cell in cells
+    ]
 
 
 def _flat_ranges(numbers: Sequence[int]) -> list[int]:
@@ -141,7 +158,7 @@ def _flat_ranges(numbers: Sequence[int]) -> list[int]:
     return [end for ends in ranges(numbers) for end in ends]
 
 
-def _round_data(played: PlayedRound) -> dict[str, Any]:
+def _round_data(report: TraceReport, played: PlayedRound) -> dict[str, Any]:
     return {
         "messages": [
             {
@@ -149,14 +166,13 @@ def _round_data(played: PlayedRound) -> dict[str, Any]:
                 "dst": t.dst,
                 "chunks": _flat_ranges(sorted(t.chunks)),
                 "reduce": t.reduce,
+                "version": VERSIONS[t.content],
             }
             for t in played.transfers
             if t.elements
         ],
         "arrived": {
-            rank: [_cell(cell) for cell in cells]
-            for rank, cells in enumerate(played.arrived)
-            if cells
+            rank: _cells(report, rank, cells) for rank, cells in enumerate(played.arrived) if cells
         },
         "gone": {rank: list(gone) for rank, gone in enumerate(played.gone) if gone},
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
 
-MOST_NUMBERS = 4  # numbers recorded per chunk
+MOST_NUMBERS = 16  # numbers recorded per chunk
 
 
 def trace(rank: Rank, spec: OpSpec, algorithm: str) -> RankTrace:

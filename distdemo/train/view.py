@@ -23,11 +23,11 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import (
-    decimal_size,
     duration,
     listing,
     plural,
     ranks_text,
+    short_size,
     spread,
     start_and_versions,
 )
@@ -101,7 +101,7 @@ def _cost(runs: Sequence[Run], sign: Signs) -> Grid:
     for run in runs:
         counts = run.collectives_per_step
         collectives.append(str(counts) if counts else sign.none)
-        size = decimal_size(float(f"{run.bytes_per_step:.3g}"))
+        size = short_size(run.bytes_per_step)
         sizes.append(size if counts else sign.none)
     grid.rows += [collectives, sizes]
     return grid

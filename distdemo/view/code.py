@@ -1,4 +1,4 @@
-"""Highlight Python code, in few colours of the terminal."""
+"""Highlight Python code, in few colours of the palette."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rich.text import Text
 from distdemo.view import colours
 
 STYLES = {
-    "Token.Keyword": "bold cyan",
-    "Token.Operator.Word": "bold cyan",
+    "Token.Keyword": colours.KEYWORD,
+    "Token.Operator.Word": colours.KEYWORD,
     "Token.Name.Function": "bold",
     "Token.Name.Class": "bold",
-    "Token.Literal": "yellow",
+    "Token.Literal": colours.LITERAL,
     "Token.Comment": colours.QUIET,
 }
 """Style of each kind of token, with the kinds within it."""

@@ -1,20 +1,40 @@
-"""A colour per source rank, the same in all tables. No information is in the colour alone."""
+"""The palette of all views: terminal, pictures, trace page, notebook and the docs' site.
+
+Colours of ranks and results are legible on black and on white, with a contrast of at least 3.8, and
+belong to xterm's 256 colours, which terminals don't redefine. No rank has the colour of a right or
+wrong result, not even on a terminal of 16 colours. No information is in the colour alone.
+"""
 
 from __future__ import annotations
 
-_HUES = ("cyan", "yellow", "magenta", "green", "blue", "red")
-_COLOURS = (*_HUES[:4], "bright_blue", "bright_red", *(f"bright_{hue}" for hue in _HUES[:4]))
-_COLOURS += _HUES[4:]
+RANKS = (
+    "#005fff",  # blue
+    "#af5f00",  # orange
+    "#d70087",  # pink
+    "#0087af",  # cyan
+    "#af00ff",  # purple
+    "#875faf",  # mauve
+    "#d700d7",  # magenta
+    "#875fff",  # violet
+)
+"""Colour of each source rank, the same in all tables and pictures; more ranks start over."""
+GOOD, BAD, DOUBTFUL = "#008700", "#d70000", "#af5f00"
+INK, PALE_INK, PAPER = "#1a1c20", "#555a63", "#ffffff"
+"""Text, notes and background where the background is ours: pictures, the page and the site."""
+LINK, LINK_HOVER = "#0a58a8", "#063d75"
+"""Links and controls of the page and the site."""
+
 REDUCED = "bold"
 QUIET = "dim"
-RIGHT = "green"
-WRONG = "bold red"
-UNSURE = "yellow"
+RIGHT = GOOD
+WRONG = f"bold {BAD}"
+UNSURE = DOUBTFUL
+KEYWORD, LITERAL = f"bold {RANKS[3]}", RANKS[1]  # of code, in which nothing is of a rank
 
 
 def of_rank(rank: int) -> str:
     """Return the style of data from this rank."""
-    return _COLOURS[rank % len(_COLOURS)]
+    return RANKS[rank % len(RANKS)]
 
 
 def of_source(source: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -36,10 +37,18 @@ class Signs:
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|")
 # Other characters in texts, one for one, so that columns stay aligned.
 _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│┤├┼┐┌┬┘└┴", "---xu*>*>*#.=-!~~abS|+++++++++")
+# A formula with its unit, or a number with its unit.
+_UNIT = "(?:[KMGT]?i?B|[TGM]B/s|[µm]?s|cores?)\\b"
+_UNBROKEN = re.compile(rf"\S+(?: [=×/+−] \S+)+(?: {_UNIT})?|\d {_UNIT}")
+_HELD = "\ue000"
+"""Stands for a space at which no line may end; Rich would break at a no-break space."""
 
 
 class _Console(Console):
-    """A console that escapes unsafe characters in all text, whichever view prints it."""
+    """A console that escapes unsafe characters in all text, whichever view prints it.
+
+    No line ends within a formula.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
@@ -51,10 +60,28 @@ class _Console(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render part of a view. Rich calls this for every `Text`, however deeply nested."""
-        if isinstance(renderable, Text):
-            renderable = _printable(renderable)
-        return super().render(renderable, options)
+        """Render part of a view. Rich calls this for every text, however deeply nested."""
+        if isinstance(renderable, str):
+            renderable = self.render_str(renderable)
+        if not isinstance(renderable, Text):
+            return super().render(renderable, options)
+        width = (options or self.options).max_width
+        segments = super().render(_held(_printable(renderable), width), options)
+        return (segment._replace(text=segment.text.replace(_HELD, " ")) for segment in segments)
+
+
+def _held(text: Text, width: int) -> Text:
+    """Return the text with formulas that fit into a line held together."""
+
+    def hold(formula: re.Match[str]) -> str:
+        return formula[0] if len(formula[0]) > width else formula[0].replace(" ", _HELD)
+
+    plain = _UNBROKEN.sub(hold, text.plain)
+    if plain == text.plain:
+        return text
+    held = text.copy()
+    held.plain = plain
+    return held
 
 
 def _printable(text: Text) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -16,6 +17,7 @@ from distdemo.view.tables import WIDTHS
 CUT = 17  # width of a tensor that is shown by its ends
 SHORT = 16  # largest number of elements that is shown whole
 FEW = 4  # largest number of pieces of which all are shown
+OBJECT_LINES = 8  # shown of an object
 FIRST = 2  # pieces shown from the start of more; the last one follows
 
 
@@ -73,8 +75,8 @@ def _drawn(piece: Piece, sign: Signs, width: int) -> str:
     """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
     if piece.is_object:
         body = json.dumps(piece.value, ensure_ascii=False)
-        room = max(width, 12)
-        return body if len(body) <= room else body[: room - len(sign.more)] + sign.more
+        lines = textwrap.wrap(body, max(width, 12), replace_whitespace=False)
+        return "\n".join([*lines[:OBJECT_LINES], *[sign.more] * (len(lines) > OBJECT_LINES)])
     if not piece.last_values and len(piece.values) <= SHORT:
         for gap in (" ", "\n"):  # in one line, or one line per row
             body = _nested(piece.document(), gap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Number = bool | int | float | complex
 
 BINARY = tuple((f"{letter}iB", 1 << 10 * (6 - index)) for index, letter in enumerate("EPTGMK"))
-DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 HOUR = 3600  # seconds
 
 
@@ -56,6 +56,37 @@ def duration(seconds: float) -> str:
     return f"{_three(seconds)} s" if seconds < HOUR else f"{digits(seconds / HOUR)} h"
 
 
+class TimeUnit(NamedTuple):
+    """Unit of a column of times, in which sums and differences of the shown numbers fit.
+
+    Attributes:
+        name: ``µs``, ``ms`` or ``s``.
+        tick_s: Seconds of the last digit.
+        decimals: Number of decimals.
+    """
+
+    name: str
+    tick_s: float
+    decimals: int
+
+    def ticks(self, seconds: float) -> int:
+        """Return the time in ticks."""
+        return round(seconds / self.tick_s)
+
+    def text(self, ticks: int) -> str:
+        """Format a number of ticks: ``850 µs``, ``12.34 ms``."""
+        return f"{ticks / 10**self.decimals:.{self.decimals}f} {self.name}"
+
+
+def unit_of(longest_s: float) -> TimeUnit:
+    """Return the unit of a column whose longest time is this one."""
+    if longest_s < 1e-3:
+        return TimeUnit("µs", 1e-6, 0)
+    if longest_s < 1:
+        return TimeUnit("ms", 1e-5, 2) if longest_s < 0.1 else TimeUnit("ms", 1e-4, 1)
+    return TimeUnit("s", 1e-3, 3)
+
+
 def _three(value: float) -> str:
     return f"{value:.{0 if value >= 99.95 or value == 0 else 1 if value >= 9.995 else 2}f}"
 
@@ -68,6 +99,11 @@ def exact_size(size: int) -> str:
     return f"{size:,} B"
 
 
+def size_text(size: float) -> str:
+    """Format bytes exactly, or a fraction of bytes in a binary unit with three digits."""
+    return exact_size(int(size)) if size == int(size) else short_size(size)
+
+
 def short_size(size: float) -> str:
     """Format bytes in a binary unit with at most three digits: ``64 KiB``, ``1.91 GiB``."""
     for unit, scale in BINARY:
@@ -77,20 +113,12 @@ def short_size(size: float) -> str:
     return f"{size:.4g} B"
 
 
-def decimal_size(count: float) -> str:
-    """Format bytes in decimal units, as in bandwidths (1 MB is 1e6 bytes)."""
-    for unit, scale in DECIMAL:
-        if count >= scale:
-            return f"{count / scale:.4g} {unit}"
-    return f"{count:.4g} B"
-
-
 def rate(bytes_per_s: float) -> str:
-    """Format bytes per second: ``3.90 GB/s``."""
+    """Format bytes per second in decimal units, as nccl-tests does: ``3.90 GB/s``."""
     for unit, scale in DECIMAL:
         if bytes_per_s >= scale:
             return f"{digits(bytes_per_s / scale)} {unit}/s"
-    return f"{bytes_per_s:.3g} B/s"
+    return f"{digits(bytes_per_s / 1e6)} MB/s"
 
 
 def percent(share: float) -> str:

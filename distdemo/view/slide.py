@@ -1,8 +1,8 @@
 """Draw a report as a picture: dark text on white, as SVG or PNG.
 
-It fills a slide of 1920 × 1080 in the largest font at which everything fits; a long report is as
-large as its content. Lines are as high as the glyphs of frames in monospaced fonts, so frames meet.
-An SVG names fonts but fetches none.
+Its font is the largest at which everything fits a slide of 1920 × 1080, and it ends where its
+content ends. A long report is higher. Lines are as high as the glyphs of frames in monospaced
+fonts, so frames meet. An SVG names fonts but fetches none.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.segment import Segment
 from rich.style import Style
-from rich.terminal_theme import TerminalTheme
 
+from distdemo.view import colours
 from distdemo.view.blocks import Block, draw_block
 from distdemo.view.console import Signs, in_memory, signs
 from distdemo.view.foreign import printable
 
 WIDTH, HEIGHT = 1920, 1080  # pixels
 MARGIN = 40  # pixels at each edge, at least
-LARGEST, SMALLEST = 44.0, 20.0  # font sizes in pixels
+LARGEST, SMALLEST = 64.0, 20.0  # font sizes in pixels
 COLUMNS = (80, 96, 120, 160)  # widths of the text that are tried
 ADVANCE = 0.602  # width of a character, relative to the font size: DejaVu Sans Mono and Menlo
 LEADING = 1.164  # height of a line, of the same fonts
@@ -33,13 +33,6 @@ BASELINE = 0.928  # distance from the top of a line to the baseline
 FONTS = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', 'Courier New', monospace"
 DPI = 100  # of a PNG; matplotlib measures in inches
 
-# Black to white, then their bright forms; all have a contrast of at least 4.5 on white.
-_CODES = (
-    "1a1c20 ba1a24 0d703c 925800 1442a0 a42696 00708a 555a63",
-    "555a63 d63a1e 4e7000 7a6214 2864dc 8246c8 3c6482 1a1c20",
-)
-_NORMAL, _BRIGHT = ([(*bytes.fromhex(code),) for code in codes.split()] for codes in _CODES)
-THEME = TerminalTheme((255, 255, 255), _NORMAL[0], _NORMAL, _BRIGHT)
 # Words up to two spaces, or a frame's part: a font of another width can't drift far.
 _PARTS = re.compile(r"[─═█░]+|[│├┤┬┴┼╭┌╮┐╰└╯┘▶]|[^\s─-╰█░▶]+(?: [^\s─-╰█░▶]+)*|\s+")
 
@@ -66,26 +59,23 @@ def draw_picture(kind: str, title: str, blocks: Blocks) -> bytes:
         title: Title of an SVG, for readers who can't see it.
         blocks: Function that returns the blocks for a terminal's signs.
     """
-    size = 0.0
+    fit = size = 0.0
     lines: list[Line] = []
-    width = height = 0
+    width = 0
     for columns in COLUMNS:
         candidate = _lines(blocks, columns)
         widest = max((cell_len(_plain(line)) for line in candidate), default=1)
         by_width = (WIDTH - 2 * MARGIN) / (ADVANCE * max(widest, 1))
         by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, len(candidate)))
-        best = min(LARGEST, by_width, max(SMALLEST, by_height))
-        if best > size:
-            size = best
+        if min(by_width, by_height) > fit:
+            fit = min(by_width, by_height)
+            size = min(LARGEST, by_width, max(SMALLEST, by_height))
             lines = candidate
             width = round(ADVANCE * widest * size) + 2 * MARGIN
-            height = round(LEADING * len(lines) * size) + 2 * MARGIN
         if by_width < by_height:  # wider lines need a smaller font
             break
-    top = max(MARGIN, MARGIN + (HEIGHT - height) / 2)
-    if height <= HEIGHT:
-        width, height = WIDTH, HEIGHT
-    labels = _labels(lines, size, top)
+    height = round(LEADING * len(lines) * size) + 2 * MARGIN
+    labels = _labels(lines, size)
     if kind == "svg":
         return _to_svg(labels, size, width, height, title).encode()
     return _to_png(labels, size, width, height)
@@ -105,10 +95,10 @@ def _plain(line: Line) -> str:
     return "".join(segment.text for segment in line).rstrip()
 
 
-def _labels(lines: Iterable[Line], size: float, top: float) -> Iterator[_Label]:
-    """Yield the texts of these lines in this font size, from this height on."""
+def _labels(lines: Iterable[Line], size: float) -> Iterator[_Label]:
+    """Yield the texts of these lines in this font size."""
     for row, line in enumerate(lines):
-        y = top + (row * LEADING + BASELINE) * size
+        y = MARGIN + (row * LEADING + BASELINE) * size
         left = float(MARGIN)
         for segment in line:
             style = segment.style or Style.null()
@@ -122,11 +112,9 @@ def _labels(lines: Iterable[Line], size: float, top: float) -> Iterator[_Label]:
 
 def _colour(style: Style) -> str:
     """Return the colour of a style on white."""
-    ink = THEME.foreground_color
-    colour = style.color.get_truecolor(THEME) if style.color else ink
-    if style.dim and colour == ink:  # a colour would be too pale to read
-        colour = THEME.ansi_colors[7]
-    return f"#{bytes(colour).hex()}"
+    if style.color:  # if it is dim, too, it would be too pale to read
+        return style.color.get_truecolor().hex
+    return colours.PALE_INK if style.dim else colours.INK
 
 
 def _to_svg(labels: Iterable[_Label], size: float, width: int, height: int, title: str) -> str:
@@ -135,7 +123,7 @@ def _to_svg(labels: Iterable[_Label], size: float, width: int, height: int, titl
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} viewBox="0 0 {width} {height}">',
         f"<title>{escape(printable(title))}</title>",
-        f'<rect {box} fill="#ffffff"/>',
+        f'<rect {box} fill="{colours.PAPER}"/>',
         f'<g font-family="{FONTS}" font-size="{size:.2f}">',
     ]
     for label in labels:
@@ -153,7 +141,7 @@ def _to_png(labels: Iterable[_Label], size: float, width: int, height: int) -> b
     from matplotlib.figure import Figure
 
     with rc_context({"text.hinting": "none", "font.family": ["DejaVu Sans Mono", "DejaVu Sans"]}):
-        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
+        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colours.PAPER)
         for label in labels:
             look: Any = {"color": label.colour, "weight": label.weight}
             x, y = label.x / width, 1 - label.y / height

@@ -43,7 +43,8 @@ class ColumnLinear(nn.Module):
     def __init__(self, inputs, outputs, group):
         super().__init__()
         self.group = group
-        self.weight = nn.Parameter(torch.randn(outputs // group.size(), inputs) / inputs**0.5)
+        whole = torch.randn(outputs, inputs) / inputs**0.5  # the same on all ranks
+        self.weight = nn.Parameter(whole.chunk(group.size(), 0)[group.rank()])
 
     def forward(self, x):
         return linear(Enter.apply(x, self.group), self.weight)
@@ -53,7 +54,8 @@ class RowLinear(nn.Module):
     def __init__(self, inputs, outputs, group):
         super().__init__()
         self.group = group
-        self.weight = nn.Parameter(torch.randn(outputs, inputs // group.size()) / inputs**0.5)
+        whole = torch.randn(outputs, inputs) / inputs**0.5
+        self.weight = nn.Parameter(whole.chunk(group.size(), 1)[group.rank()])
 
     def forward(self, x):
         return Leave.apply(linear(x, self.weight), self.group)

@@ -47,7 +47,7 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
     code, out, err = command("bench", *words, *files, "--format", "csv")
     assert (code, err) == (0, f"Wrote {document}\n")
     content = json.loads(document.read_text(encoding="utf-8"))
-    assert [content[name] for name in ("schema_version", "command", "ok")] == [3, "bench", True]
+    assert [content[name] for name in ("schema_version", "command", "ok")] == [4, "bench", True]
     report = decode(BenchReport, content)
     # S is one tensor of floats, or three ranks' tensors.
     assert [

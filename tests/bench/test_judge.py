@@ -11,8 +11,8 @@ from benches import document, one_series, report, row, setup, with_changes
 from golden import golden
 
 from distdemo.bench.judge import answer_text, judge
-from distdemo.bench.records import Answer, BenchReport
-from distdemo.bench.view import bench_view
+from distdemo.bench.records import Answer, BenchReport, BenchSpec
+from distdemo.bench.view import bench_view, fastest_of
 from distdemo.encoding import decode, encode
 from distdemo.launcher.records import Verdict, WorldReport, WorldSpec
 
@@ -61,6 +61,14 @@ def test_the_answer_follows_from_the_interval_the_limit_and_the_machine():
         assert judge(one, where).answer is answer, (one.median_s, where)
 
 
+def test_only_an_interval_below_all_others_is_the_fastest():
+    quick, slow, near = row(1e-4, MIB), row(2e-4, MIB), row(1.01e-4, MIB)
+    assert fastest_of([slow, quick]) is quick
+    for rivals in ([quick], [quick, slow, near], [replace(quick, interval_s=None), slow]):
+        assert fastest_of(rivals) is None
+    assert fastest_of([quick, replace(slow, interval_s=None)]) is None
+
+
 FAILED = WorldReport(WorldSpec(2), (), Verdict("Rank 1 died.", "SIGKILL.", ""), 1.0, "fork", "")
 QUICK = [row(56e-6, 8), row(70e-6, 1024)]
 ALL = tuple(8 * 4**step for step in range(3))
@@ -75,10 +83,21 @@ ANSWERED: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
     (
         document(UNFINISHED),
         (
-            "Normal: 143 kB/s at 8 B is <1% of the 7.00 GB/s of a TCP stream. Medians within ±1.0%."
-            " 4 elements verified. 2 of 3 sizes weren't measured within the budget: raise --budget."
+            "Normal: 0.14 MB/s at 8 B is <1% of the 7.00 GB/s of a TCP stream. Medians within "
+            "±1.0%. 4 elements verified. 2 of 3 sizes weren't measured within the budget: raise "
+            "--budget."
         ),
         None,
+        NORMAL,
+    ),
+    (
+        replace(document(UNFINISHED), spec=BenchSpec((UNFINISHED.spec,), fits_sizes=True)),
+        (
+            "Normal: 0.14 MB/s at 8 B is <1% of the 7.00 GB/s of a TCP stream. Medians within "
+            "±1.0%. 4 elements verified. Sizes up to 8 B fit into 10.0 s; --budget and -e measure "
+            "larger ones."
+        ),
+        True,
         NORMAL,
     ),
     (report([row(1e-4, 64, wrong=3)]), "all-reduce is wrong at 64 B: 3 of 32", False, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from distdemo.bench.sweep import measure
 from distdemo.encoding import decode, encode
 from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Died
+from distdemo.launcher.records import Died, Verdict, WorldReport
 from distdemo.measure import timing
 from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
@@ -226,3 +227,16 @@ def test_the_deadline_is_named_in_every_series_that_it_cut():
     report = measure(asked(), [replace(world(), deadline=1e-9)], alone)
     assert not report.ok
     assert report.series[0].error.startswith("The time limit of 1e-09 s was reached. 2 of 2")
+
+
+def test_a_world_that_advances_until_the_deadline_has_not_failed():
+    def start(it, target, args, on_message, **_):
+        on_message(0, None)
+        end = monotonic() + it.deadline
+        while monotonic() <= end:
+            pass
+        return WorldReport(it, (), Verdict("Timed out.", "", ""), it.deadline, "fork", "")
+
+    report = measure(asked(), [replace(world(), deadline=0.2)], start)
+    assert (report.world, report.ok) == (None, False)
+    assert report.series[0].error.startswith("The time limit of 0.2 s was reached. 2 of 2")

@@ -43,23 +43,25 @@ def caption(page: Page) -> str:
 
 
 def read(text: str) -> tuple[list[int], list[str], bool] | None:
-    """Whose contributions a field of the table says, which numbers, and whether it is complete."""
-    if text == "·":
+    """Return a field's ranks whose data it contains, its values, and whether it is complete."""
+    if text in ("—", "nothing"):
         return None
-    who, _, values = text.partition("\n")
+    values, _, who = text.partition("\nfrom ")
     ranks: list[int] = []
-    for part in who.replace("✓", "").split():
+    for part in who.split():
         first, _, last = part.partition("–")
         ranks += range(int(first), int(last or first) + 1)
-    return sorted(ranks), values.split(), "✓" in who
+    return sorted(ranks), values.removesuffix(" ✓").split(), "✓" in values
 
 
-def in_table(cell: HeldChunk | None) -> tuple[list[int], list[str], bool] | None:
-    """The same of a cell of the report."""
+def in_table(
+    report: TraceReport, rank: int, cell: HeldChunk | None
+) -> tuple[list[int], list[str], bool] | None:
+    """Return the same of a cell of the report."""
     if cell is None:
         return None
     values = [each if isinstance(each, str) else number(each) for each in cell.values]
-    return sorted(cell.ranks), values, cell.complete
+    return sorted(cell.ranks), values, cell.complete and cell.chunk in report.wanted[rank]
 
 
 # ------------------------------------------------------------------------------- what it shows
@@ -76,8 +78,48 @@ def test_it_plays_to_the_end_and_says_after_each_round_what_each_rank_holds(
     for rank, wanted in enumerate(report.wanted):
         assert all("✓" in after["table"][rank][chunk] for chunk in wanted)
     for table, held in zip(page.evaluate(TABLES), report.states(), strict=True):
-        for row, cells in zip(table, held, strict=True):
-            assert list(map(read, row)) == [in_table(cells.get(at)) for at in range(len(row))]
+        for rank, (row, cells) in enumerate(zip(table, held, strict=True)):
+            held_cells = [in_table(report, rank, cells.get(chunk)) for chunk in range(len(row))]
+            assert list(map(read, row)) == held_cells
+
+
+def test_a_picture_shows_whole_values_and_no_other_number(open_page: Open) -> None:
+    page = open_page(real("broadcast", "tree", 8, 8))
+    cells = page.locator(".cell[data-rank]").all_inner_texts()
+    assert [text.split() for text in cells] == [[*"01234567", "✓"], *[["nothing"]] * 7]
+    page.evaluate("trace.go(1)")
+    assert page.locator("#stage .arrived").all_inner_texts() == [cells[0]]
+    overflows = "(cell) => cell.scrollWidth > cell.clientWidth"
+    assert not any(value.evaluate(overflows) for value in page.locator(".value").all())
+
+
+def test_chunks_have_numbers_only_where_they_are_held(open_page: Open) -> None:
+    page = open_page(real("scatter", "flat", 3, 1))
+    assert page.locator("#stage .cell").all_inner_texts() == [
+        "0\n0\n✓",
+        "1\n10",
+        "2\n20",
+        *["nothing"] * 2,
+    ]
+
+
+def test_the_legend_explains_the_signs_in_use_also_on_a_projector(open_page: Open) -> None:
+    page = open_page(real("broadcast", "tree", 4, 4), 1920, 1080)
+    page.click("#projector")
+    explained = page.locator(".legend li:visible").all_inner_texts()
+    assert any("copied" in text for text in explained)
+    assert not any("reduced" in text or "not held" in text for text in explained)
+    bottom = "document.querySelector('.legend').getBoundingClientRect().bottom"
+    assert 0.85 * 1080 < page.evaluate(bottom) <= 1080
+
+
+def test_a_message_names_the_version_of_a_chunk_that_is_not_the_one_held(open_page: Open) -> None:
+    page = open_page(real("all_reduce", "naive-ring", 3, 3))
+    labels = []
+    for k in (1, 2):
+        page.evaluate(f"trace.go({k})")
+        labels.append(set(page.locator(".chip").all_text_contents()))
+    assert labels == [{"own tensor"}, {"last tensor"}]
 
 
 def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open) -> None:

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from json_schema import document_schema
 
-from distdemo.encoding import decode, derived, dumps, encode, loads
+from distdemo.encoding import SCHEMA_VERSION, decode, derived, dumps, encode, loads
 
 
 class Colour(enum.Enum):
@@ -67,7 +67,7 @@ def test_an_encoded_record_is_valid_and_decodes_to_the_same() -> None:
     ):
         data = json.loads(dumps(encode(box)))
         assert decode(Box, data) == box
-        VALID.validate({"schema_version": 3, "command": "box", "errors": [], **data})
+        VALID.validate({"schema_version": SCHEMA_VERSION, "command": "box", "errors": [], **data})
 
 
 def test_the_document() -> None:

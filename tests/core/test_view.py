@@ -10,12 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from forked import in_a_child
 from golden import drawn, golden
 from processes import ESCAPES
+from rich.color import Color, ColorSystem
 from rich.text import Text
 
 from distdemo.launcher.records import (
@@ -35,9 +36,10 @@ from distdemo.launcher.records import (
 )
 from distdemo.view import foreign, progress
 from distdemo.view import format as fmt
-from distdemo.view.blocks import Fitted
+from distdemo.view.blocks import Block, Facts, Fitted, Paragraph, show_blocks
 from distdemo.view.code import STYLES, highlighted
-from distdemo.view.console import Signs, output, show, signs
+from distdemo.view.colours import of_rank
+from distdemo.view.console import Signs, in_memory, output, show, signs
 from distdemo.view.failure import failure
 from distdemo.view.progress import Progress
 from distdemo.view.tables import NARROW, Column, Grid, select
@@ -107,6 +109,32 @@ def test_edges_of_numbers_as_text() -> None:
     for function, cases in CASES.items():
         for value, text in cases:
             assert function(value) == text, (function, value)
+
+
+@pytest.mark.parametrize("longest_s", [0.00057, 0.0138, 0.5, 7.0])
+def test_differences_of_times_in_a_column_fit(longest_s: float) -> None:
+    unit = fmt.unit_of(longest_s)
+    early, late = unit.ticks(0.0749 * longest_s), unit.ticks(0.9996 * longest_s)
+    texts = [unit.text(ticks) for ticks in (early, late, late - early)]
+    first, last, between = (float(text.split()[0]) for text in texts)
+    assert last - first == pytest.approx(between)
+    assert {text.split()[1] for text in texts} == {unit.name}
+
+
+def test_no_line_ends_within_a_formula_or_before_a_unit() -> None:
+    cost = "At least 2(n−1)/n × S = 24 B, sent and received by each rank; S = 16 B, one tensor."
+    for columns in range(30, 90):
+        text = shown(columns, Paragraph(cost), Facts((("Costs", cost),)))
+        assert text.count("2(n−1)/n × S = 24 B,") == text.count("S = 16 B,") == 2, text
+    too_long = shown(20, Paragraph("a = b + c + d + e + f + g"))
+    assert too_long.split() == ["a", "=", "b", "+", "c", "+", "d", "+", "e", "+", "f", "+", "g"]
+
+
+def shown(columns: int, *blocks: Block) -> str:
+    """Return blocks as our own console of this width shows them."""
+    console = in_memory(columns)
+    show_blocks(console, blocks)
+    return cast("io.StringIO", console.file).getvalue()
 
 
 def test_different_numbers_look_different() -> None:
@@ -295,10 +323,12 @@ def test_a_forked_rank_draws_no_progress(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.processes
 def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks(start):
-    terminal = start.terminal("distdemo", "barrier", "-n", "2", "--straggler", "1:0.8")
+    words = ("barrier", "-n", "2", "--straggler", "1:0.8")
+    terminal = start.terminal("distdemo", *words, env={"COLORTERM": ""})
     assert terminal.end() == 0, terminal.raw
     text = terminal.raw
-    assert "\x1b[36m" in text  # rank 0 is cyan, in every table
+    of_256 = Color.parse(of_rank(0)).downgrade(ColorSystem.EIGHT_BIT)
+    assert f"\x1b[{';'.join(of_256.get_ansi_codes())}m" in text
     assert "2 ranks over gloo (" in text
     assert text.index("2 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,17 @@ def test_no_line_is_wider_than_the_terminal() -> None:
         assert max(map(len, drawn(view, 30).splitlines())) <= 30, name
 
 
+def test_a_bus_joins_the_ranks_that_exchange_data_and_others_keep_theirs() -> None:
+    def arms(spec: OpSpec) -> list[str]:
+        lines = drawn(explained(spec)).splitlines()
+        rows = [line for line in lines if line.startswith(" rank ")]
+        return ["".join(re.findall("[─-╿▶]", row)) for row in rows]
+
+    assert arms(OpSpec("p2p", 4, src=3, dst=1)) == ["─────▶", "┌──▶", "──│──▶", "──┴──▶"]
+    assert arms(OpSpec("broadcast", 3, root=1)) == ["┌──▶", "──┼──▶", "└──▶"]
+    assert arms(OpSpec("broadcast", 1, root=0)) == ["─────▶"]
+
+
 PIECE = Piece((2, 3), tuple(range(6)), source=1)
 LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
 
@@ -138,7 +150,9 @@ def test_cells_fit_their_width() -> None:
         (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
         (Holding((PIECE,) * 9), 60, [*["[[0 1 2] [3 4 5]]"] * 2, "… 6 more", "[[0 1 2] [3 4 5]]"]),
         (Holding((Piece.of_object({"a": "ü"}, 0),)), 60, ['{"a": "ü"}']),
-        (Holding((Piece.of_object("x" * 99, 0),)), 20, ['"' + "x" * 18 + "…"]),
+        (Holding((Piece.of_object([1, "a b"], 0),)), 6, ['[1, "a b"]']),
+        (Holding((Piece.of_object({"a": [1, 2, 3]}, 0),)), 12, ['{"a": [1, 2,', "3]}"]),
+        (Holding((Piece.of_object("x" * 999, 0),)), 20, ['"' + "x" * 19, *["x" * 20] * 7, "…"]),
     ):
         cells = data_cells(holding, Signs(), room)
         assert cells.data.plain.split("\n") == lines

@@ -87,6 +87,10 @@ def test_a_script_runs_over_mpi(start: Start) -> None:
     code, out, err = start("distdemo", *line).finish()  # here MPI would stay loaded
     assert code == 0, err
     assert all(f"rank {rank} of 3: 6\n" in out for rank in range(3))
+    code, out, _ = start("distdemo", "run", EXAMPLES / "over_mpi.py").finish()
+    assert code == 1
+    assert "add --backend mpi." in out
+    assert "mpiexec" not in out
 
 
 def test_python_runs_the_program_that_launches_ranks(start: Start) -> None:

@@ -114,6 +114,13 @@ def test_a_bare_call_shows_what_the_ranks_hold_before_and_after(
     assert tuple([cell.plain for cell in row] for row in cells) == BARE[line]
 
 
+def test_what_is_shown_of_a_call_hides_no_warning(world: Collected) -> None:
+    world("x = torch.ones(2, requires_grad=True); out = [torch.zeros(2) for _ in range(3)]")
+    assert len(world("dist.all_gather(out, x)").held) == 3  # it has read the result
+    done = world("(torch.stack(out).sum() * x.sum()).backward()")
+    assert "a gradient ignores the result of a collective" in done.what
+
+
 def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
     done = world("def half(x):\n    return 1 / x\n\nhalf(rank)")
     assert not done.ok

@@ -112,12 +112,14 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int)
 
 def test_other_commands_run_beside_the_ranks(start: Start) -> None:
     lines = "kept = rank\n1 / 0  # fails\n%mistakes order\n%tarce\n%run nothing.py:f\nkept\n"
+    lines = lines.replace("%tarce", "%mistakes order -q  # fails: it doesn't\n%tarce")
     code, out, err = run(start, lines, "-n", "2")
     assert code == 1
     assert "Mismatch in call 1 of the default group: the sizes don't match." in out
     assert "Did you mean trace?" in err
+    assert out.count("This is marked with # fails, but it succeeded.") == 1
     assert out.endswith(
-        "rank 0  0\nrank 1  1\n✗ 3 lines, 1 failed as expected, 2 commands refused.\n"
+        "rank 0  0\nrank 1  1\n✗ 1 line failed, 1 failed as expected, 2 commands refused.\n"
     )
 
 

@@ -111,6 +111,7 @@ def test_verdicts() -> None:
     assert judge(WorldSpec(2), [returned(0), returned(1)]) is None
     texts = {name: described(outcomes) for name, outcomes in WORLDS.items()}
     texts["a stall"] = described(WORLDS["an earlier phase"], 5)
+    texts["a stalled deadlock"] = described(WORLDS["a deadlock"], 5)
     text = "\n".join(f"## {name}\n{text}" for name, text in texts.items())
     matches(Path(__file__).parent / "golden" / "verdicts.txt", text)
 

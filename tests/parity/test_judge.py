@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sketching import sketch
 
+from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, run_notes
-from distdemo.parity.judge import Judge
+from distdemo.parity.judge import first_difference
 from distdemo.parity.records import Clip, MeshNote, Note, RankNotes
 
 ROWS = 8
@@ -25,7 +26,7 @@ class Notes:
         self.notes = []
         self.sketches = []
 
-    def add(self, kind, step, name, array, *, rows=0):
+    def add(self, kind, step, name, array, *, rows=0, settings=None):
         array = np.asarray(array, dtype=np.float64)
         is_activation = kind in ("input", "output", "loss")
         dims = (array.ndim - 1,) if is_activation else tuple(range(array.ndim))
@@ -34,11 +35,10 @@ class Notes:
         )
         shape = array.shape
         rows = rows or (array.size // shape[-1] if shape else 1)
-        note = Note(
-            kind, step, name, "float64", shape, own.dims, own.lengths, rows, f"line of {name}"
-        )
-        self.notes.append(note)
-        self.sketches.append(own)
+        line = f"line of {name}"
+        kept = (own.dims, own.lengths, rows, line, settings or {})
+        self.notes.append(Note(kind, step, name, "float64", shape, *kept))
+        self.sketches.append(replace(own, rows=rows))
 
     def finished(self, rank, **settings):
         return RankNotes(rank, 2, tuple(self.notes), **settings), self.sketches
@@ -64,6 +64,9 @@ class Fault:
 
     def gradients(self, by_rank):
         return [sum(by_rank) / len(by_rank)] * len(by_rank)
+
+    def clipped(self, gradients):
+        return None
 
     def rate(self, rank):
         return RATE
@@ -93,9 +96,14 @@ def train(fault, size, moved=0.0, of=None):
             note.add("loss", step, "loss", fault.loss(y))
             gradients.append(2 * x.T @ y / y.size)
         gradients = fault.gradients(gradients) if size > 1 else gradients
+        clipped = (of or fault).clipped(gradients)
         for rank, note in enumerate(notes):
-            note.add("gradient", step, "weight", gradients[rank])
-            weights[rank] = weights[rank] - fault.rate(rank) * gradients[rank]
+            lr = fault.rate(rank) if size > 1 else RATE
+            note.add("gradient", step, "weight", gradients[rank], settings={"lr": lr})
+            if clipped is not None:
+                note.add("clipped", step, "weight", clipped[rank], settings={"lr": lr})
+                gradients[rank] = clipped[rank]
+            weights[rank] = weights[rank] - lr * gradients[rank]
             note.add("parameter", step, "weight", weights[rank])
     return run_notes(
         [note.finished(rank, **settings(rank, size)) for rank, note in enumerate(notes)]
@@ -107,7 +115,7 @@ def compared(fault):
     reference = train(Fault(), 1, of=fault)
     comparing = Comparing(reference, train(Fault(), 1, moved=1e-15), train(fault, SIZE))
     mesh, results = comparing.compare()
-    return Judge(comparing, mesh, results).difference(), results
+    return first_difference(Cases(comparing, mesh, results)), results
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -149,9 +157,9 @@ class LocalOnOne(Fault):
 
 
 class Clipped(Fault):
-    def gradients(self, by_rank):
-        mean = sum(by_rank) / len(by_rank)
-        return [mean * factor for factor in (0.5, 0.25, 0.5, 0.5)]
+    def clipped(self, gradients):
+        factors = (0.5, 0.25, 0.5, 0.5) if len(gradients) > 1 else (1,)
+        return [own * factor for own, factor in zip(gradients, factors, strict=True)]
 
     def rank_settings(self, rank, size):
         norm = (2.0, 4.0, 2.0, 2.0)[rank] if size > 1 else 1.0
@@ -162,8 +170,20 @@ class Rates(Fault):
     def rate(self, rank):
         return RATE * (1 + rank)
 
+
+class Frozen(Fault):
+    def rate(self, rank):
+        return 0.0
+
+
+class Skipped(Fault):
     def rank_settings(self, rank, size):
-        return {**self.settings, "rates": (self.rate(rank),) * 2}
+        backwards = (1, 2) if rank == 1 else (1, 1)
+        return {**self.settings, "backwards": backwards}
+
+    def data(self, step, rank, size):
+        rows = super().data(step, rank, size)
+        return np.concatenate([rows, rows**2]) if (step, rank) == (1, 1) else rows
 
 
 class SameRows(Fault):
@@ -228,11 +248,13 @@ class LossOnly(Fault):
             Clipped,
             "gradient",
             [
-                "a different factor on each rank",
+                "though it agrees before clip_grad_norm_",
                 "0.25 on rank 1",
                 "the norm 2 on ranks 0, 2-3 and 4",
             ],
         ),
+        (Frozen, "parameter", ["has not changed on any rank", "Its lr is 0 on ranks 0-3"]),
+        (Skipped, "parameter", ["Step 1: rank 1 skipped the optimizer's step"]),
         (
             Rates,
             "parameter",
@@ -328,7 +350,19 @@ def split_layer(*, norm=None, output=None, rows=slice(None)):
         runs.append(run_notes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
     mesh, results = comparing.compare()
-    return Judge(comparing, mesh, results).difference(), results
+    return first_difference(Cases(comparing, mesh, results)), results
+
+
+def test_a_reference_with_nan_is_named():
+    class Overflow(Fault):
+        def hidden(self, y, rank, size):
+            return y * np.nan
+
+    runs = [train(Overflow(), size) for size in (1, 4)]
+    comparing = Comparing(runs[0], runs[0], runs[1])
+    difference = first_difference(Cases(comparing, *comparing.compare()))
+    assert difference is not None
+    assert "the output of layer contains NaN or infinity" in difference.what
 
 
 def test_a_split_layer_is_explained():
@@ -369,4 +403,4 @@ def test_ranks_that_split_a_layer_and_the_rows():
     wrong = lambda parts, bias, rank: sum(parts) + bias + 1  # noqa: E731 - as in the table above
     difference, _ = split_layer(output=wrong, rows=slice(1, None, 2), norm=lambda g, rank: 2 * g)
     assert difference.cause == "data"
-    assert difference.what == "Step 0: the ranks along tp get different rows of the input."
+    assert difference.what == "Step 0: the ranks get different rows of the input."

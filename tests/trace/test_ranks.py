@@ -182,7 +182,7 @@ def test_the_report_has_the_state_after_every_round(worlds: dict[str, WorldRepor
 def test_averages_are_divided(worlds: dict[str, WorldReport]) -> None:
     report = report_of("avg", worlds["avg"])
     *_, divided = report.states()
-    assert divided[2][0].values == (15.0, 16.0, 17.0, 18.0)
+    assert divided[2][0].values == (15.0, 16.0, 17.0, 18.0, 19.0, 20.0)
     assert report.ok
 
 

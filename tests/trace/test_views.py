@@ -15,10 +15,13 @@ from golden import golden
 from traces import real
 
 from distdemo import schedules
+from distdemo.schedules.contract import Algorithm
 from distdemo.trace.page import page, to_html
 from distdemo.trace.records import AlgorithmList, TraceReport
 from distdemo.trace.report import costs_on, info
 from distdemo.trace.view import costs_view, list_view, trace_view
+from distdemo.trace.view_picture import Picture
+from distdemo.view.console import in_memory, show
 
 GOLDEN = Path(__file__).parent / "golden"
 RUNS = {
@@ -44,6 +47,49 @@ def test_the_views_of_the_lists_are_unchanged() -> None:
     golden(GOLDEN / "algorithms.txt", partial(list_view, AlgorithmList(infos)))
     counted = costs_on(100_000, schedules.of_op("all_reduce")[:4], (1 << 10, 1 << 30))
     golden(GOLDEN / "counted.txt", partial(costs_view, counted))
+
+
+def drawn_at(width: int, report: TraceReport) -> list[str]:
+    console = in_memory(width)
+    show(console, Picture(report, console).draw())
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    return text.splitlines()
+
+
+def test_eight_ranks_are_a_matrix_of_values_in_80_columns() -> None:
+    lines = drawn_at(80, real("all_reduce", "ring", 8, 8))
+    assert "│    7 │   70  │   71  │   72  │   73  │   74  │   75  │ +142  │   77  │" in lines
+    assert "│    7 │  280✓ │ ▸288✓ │  296✓ │  304✓ │  312✓ │  320✓ │  328✓ │  336✓ │" in lines
+    assert "--output trace.html draws every chunk, and whose data it contains." in lines
+
+
+def test_a_list_names_the_chunks_that_changed() -> None:
+    lines = drawn_at(60, real("all_reduce", "ring", 8, 8))
+    assert [line for line in lines if line.startswith("rank 3 ")][:2] == [
+        "rank 3  holds: 0–7",
+        "rank 3  +2: 54",
+    ]
+
+
+def test_narrow_rounds_are_side_by_side() -> None:
+    lines = drawn_at(80, real("broadcast", "tree", 4, 4))
+    assert any(
+        line.split() == ["Before", "the", "first", "round", "0", "───▶", "2"] for line in lines
+    )
+
+
+@pytest.mark.parametrize("algorithm", schedules.REGISTRY, ids=lambda each: f"{each.op}-{each.name}")
+def test_a_legend_has_each_sign_once_and_no_line_is_too_long(algorithm: Algorithm) -> None:
+    for n, width in ((3, 60), (5, 80), (8, 120)):
+        report = real(algorithm.op, algorithm.name, n, n)
+        legend, *rounds = "\n".join(drawn_at(width, report)).split("\n\n")
+        signs = [
+            re.split(r"  +", line)[0] for line in legend.splitlines() if not line.startswith(" ")
+        ]
+        assert len(signs) == len({*signs})
+        assert all(len(line) <= width for line in "\n".join(rounds).splitlines())
+        used = set("+▸") & set("".join(rounds))
+        assert used == set("+▸") & {*signs}
 
 
 # ---------------------------------------------------------------------------------------- the page

@@ -93,7 +93,8 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
         data = _data(listed(args[method.data])[0])
         for number in method.raw:
             for tensor in listed(args[number]):
-                if not tensor.is_contiguous() and not data[3]:
+                is_strided = tensor.layout is torch.strided
+                if is_strided and not tensor.is_contiguous() and not data[3]:
                     data = (*data[:3], tensor.stride())
     sent = () if method.sends is None else _counts(listed(args[method.sends]))
     if method.receives is None:

@@ -29,6 +29,7 @@ from distdemo.launcher.stacks import (
 )
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of code
+TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
 API = (c10d.__file__, c10d_logger.__file__)  # its calls are those of its caller
@@ -126,6 +127,8 @@ def owner_of(file: str) -> str:
         return "ours"
     if file.startswith(CELL_FILES):
         return "user"
+    if file.startswith(TORCH_TESTS):
+        return "package"
     if file.startswith(("<", TORCH)) or COMPILED in file:
         return "torch"
     if not is_library(file):

@@ -77,7 +77,10 @@ class CallObserver:
         if len(self._calls) != 1 or self._calls[0] is None:
             return None
         call = self._calls[0]
-        after = UNDEFINED if call.sources is None else summarize(call.filled, call.sources)
+        after = UNDEFINED
+        if call.sources is not None:
+            with _disable_current_modes():  # the program doesn't read these
+                after = summarize(call.filled, call.sources)
         return Held(dist.get_rank(), call.before, after)
 
 
@@ -101,7 +104,7 @@ def _observe(method: Method, fields: Fields, args: Args, group: Any) -> _Observe
         members=tuple(dist.get_process_group_ranks(group)),
     )
     result = op.result(own, spec)
-    with _disable_current_modes():  # the program doesn't read these
+    with _disable_current_modes():  # as above
         parts = _cut(given, op.pieces(own, spec), fields.send_counts)
         before = summarize(parts, [spec.member(own)] * len(parts))
         if isinstance(result, Undefined):

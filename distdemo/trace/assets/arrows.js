@@ -5,6 +5,7 @@ let curves = null; // the layer above the ranks
 let chips = []; // { chip, curve, offset, restAt: best visible position along the path }
 let shownRound = null;
 const REST_POSITIONS = [0.4, 0.55, 0.3, 0.65, 0.22, 0.75]; // many paths cross near the middle
+const LEAST_WORDED = 600; // width of a picture from which chips have words
 const VISIBLE_LENGTH = 46; // length of a path that must stay visible next to its chip
 
 function svg(tag, attributes, parent) {
@@ -103,10 +104,10 @@ function drawCurve([a, b, c], reduce) {
 }
 
 function drawChip(message, layout) {
-  const small = ["brief", "small"].includes(layout.size.name);
+  const small = layout.width * layout.zoom < LEAST_WORDED || ["brief", "small"].includes(layout.size.name);
   // No room for names between narrow cards; the sentence and the table have them.
   const text = layout.cards[0].w < 30 ? "" : chunkLabel(message, !small);
-  const width = text ? text.length * 7 + (small ? 6 : 12) : 8;
+  const width = text ? text.length * 7 + (small ? 9 : 12) : 8;
   const height = text ? (small ? 14 : 20) : 8;
   const chip = svg("g", { class: `chip ${message.reduce ? "reduce" : "copy"}` }, curves);
   const box = { x: -width / 2, y: -height / 2, width, height, rx: message.reduce ? height / 2 : 2 };

@@ -37,17 +37,18 @@ function drawRank(layout, rank, slots) {
   title.append(w < 84 ? String(rank) : `Rank ${rank}`);
   const grid = addElement("div", "cells", card);
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
-  slots.forEach((chunk) => drawCell(grid, rank, chunk, layout.size));
+  const room = charactersIn(layout.cards[rank]);
+  slots.forEach((chunk) => drawCell(grid, rank, chunk, layout.size, room));
 }
 
-function drawCell(grid, rank, chunk, size) {
+function drawCell(grid, rank, chunk, size, room) {
   const element = addElement("div", "", grid);
   element.setAttribute("role", "img");
   element.tabIndex = -1;
   element.dataset.rank = rank;
   element.dataset.chunk = chunk;
   element.style.height = units(size.height);
-  drawn.set(`${rank}:${chunk}`, { element, size: size.name, rank, chunk, shown: "" });
+  drawn.set(`${rank}:${chunk}`, { element, size: size.name, room, rank, chunk, shown: "" });
 }
 
 // Draw the state after k rounds. Only elements that look different are updated.
@@ -57,12 +58,12 @@ function showCells(k) {
   for (const [key, each] of drawn) {
     const cell = state[each.rank].get(each.chunk);
     const words = cellText(k, each.rank, each.chunk);
-    const shown = `${words}${arrived.has(key)}`;
+    const shown = `${words}${arrived.has(key)}${state[each.rank].size}`;
     if (shown === each.shown) continue;
     each.shown = shown;
     each.element.setAttribute("aria-label", words.replaceAll("\n", ". ").replaceAll("..", "."));
     each.element.className = classes(each.size, cell, arrived.has(key));
-    fill(each, cell);
+    fill(each, cell, state[each.rank]);
   }
 }
 
@@ -71,34 +72,25 @@ function classes(size, cell, arrived) {
   return ["cell", size, ...Object.keys(named).filter((name) => named[name])].join(" ");
 }
 
-function fill({ element, size, chunk }, cell) {
+// A chunk's number if there are several, its values as far as there is room, ✓, and the bar.
+function fill({ element, size, room, chunk }, cell, held) {
   element.replaceChildren();
   const line = size === "small" ? element : addElement("span", "line", element);
-  if (cell && DATA.chunks.length > 1 && (size === "large" || size === "short")) {
-    addElement("span", "name", line).textContent = DATA.chunks[chunk];
+  if (!cell) return fillAbsent(line, size, held.size === 0 && room >= NOTHING.length);
+  const named = DATA.chunks.length > 1 && (size === "full" || size === "short");
+  if (named) addElement("span", "name", line).textContent = DATA.chunks[chunk];
+  const mark = markOf(cell);
+  if (size !== "small") {
+    const used = (named ? DATA.chunks[chunk].length + 1 : 0) + (mark ? 2 : 0);
+    addElement("span", "value", line).textContent = valueText(cell, room - used);
   }
-  if (size !== "small" && cell) fillText(line, size, cell);
-  const mark = size === "brief" && VALUED ? "" : markOf(cell);
   if (mark) addElement("span", "mark", line).textContent = mark;
-  if (cell) drawBar(addElement("span", "bar", element), cell.ranks);
+  drawBar(addElement("span", "bar", element), cell.ranks);
 }
 
-function fillText(line, size, cell) {
-  if (cell.values.length) {
-    const [first, ...more] = cell.values;
-    const omitted = more.length && size !== "brief" ? " …" : "";
-    addElement("span", "value", line).textContent = `${first}${omitted}`;
-    // Chunks that aren't reduced have one rank, which the bar shows.
-    if (size === "brief" || (size === "short" && !DATA.reduced)) return;
-  }
-  // With little room, "complete" already implies the contributions.
-  if (size === "short" && cell.complete && DATA.reduced) return;
-  addElement("span", "who", line).textContent = rankList(cell.ranks, 2);
+function fillAbsent(line, size, isEmpty) {
+  if (size !== "small") line.textContent = isEmpty ? NOTHING : ABSENT;
 }
-
-const BAR = DATA.reduced ? "; the bar has one segment per rank" : "; the bar has that rank's colour";
-const ORDER = "row by row in numerical order";
-const MORE = "hover or focus shows value and ranks";
 
 // Enlarged sample of a chunk, with labels for its parts.
 function drawSample(size) {
@@ -106,28 +98,29 @@ function drawSample(size) {
   item.replaceChildren();
   const element = addElement("span", `cell specimen ${size}`, item);
   element.setAttribute("aria-hidden", "true");
-  const cell = sampleCell(size === "small" ? 0.25 : 0);
-  fill({ element, size, chunk: cell.chunk }, { ...cell, complete: false });
-  if (size === "small" || size === "brief") {
-    const what = size === "small" ? "chunks" : cell.values.length ? "values of chunks" : "ranks of chunks";
-    item.append(`${what} ${ORDER}; numbers on arrows are chunks${BAR}; ${MORE}`);
-    return;
-  }
-  const value = cell.values.length ? ["value"] : [];
-  const who = DATA.reduced ? ["from ranks"] : size === "short" && VALUED ? [] : ["from rank"];
-  const parts = [...(DATA.chunks.length > 1 ? ["chunk"] : []), ...value, ...who];
+  const cell = sampleCell();
+  fill({ element, size, room: SAMPLE_ROOM, chunk: cell.chunk }, { ...cell, complete: false });
+  const several = DATA.chunks.length > 1;
+  const named = several && (size === "full" || size === "short");
+  const parts = [...(named ? ["chunk"] : []), ...(size === "small" ? [] : ["values"])];
   const line = addElement("span", "parts", element);
   parts.forEach((part) => { addElement("span", "", line).textContent = part; });
-  item.append(`${parts.join(" · ")}${BAR}`);
+  const order = several && !named ? "chunks row by row; " : "";
+  const bar = DATA.reduced
+    ? "bar: a block for each rank, coloured if the chunk contains its data"
+    : "bar: colour of the rank that the data is from";
+  item.append(`${order}${bar}`);
 }
 
-// The chunk that arrived after this share of all arrivals, or an initial one.
-function sampleCell(share) {
+const SAMPLE_ROOM = 24; // characters
+
+// The first chunk that arrived, or an initial one.
+function sampleCell() {
   const arrivals = DATA.rounds.flatMap((each) => Object.values(each.arrived).flat());
-  return cellOf(arrivals[Math.floor(share * arrivals.length)] ?? DATA.start.flat()[0]);
+  return cellOf(arrivals[0] ?? DATA.start.flat()[0]);
 }
 
-// One segment per rank if contributions are reduced; otherwise one for the owner.
+// One block per rank if contributions are reduced; otherwise one for the owner.
 function drawBar(bar, ranks) {
   const positions = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
   for (const rank of positions) {

@@ -2,7 +2,6 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const LAST = DATA.rounds.length;
-const VALUED = (DATA.start ?? []).flat().some(([, , , values]) => values.length);
 const NAMED = DATA.chunks.some((name, chunk) => name !== `${chunk}`); // such as 0→1
 
 // One Map of chunk → cell per rank, per round. Computed on demand and never changed.

@@ -1,21 +1,43 @@
 // Layout of ranks and chunks, as numbers only. All lengths are in units: a unit is a pixel at a font
 // size of 16 pixels, and grows with the screen.
 
-// `least`: width that a chunk needs to be readable in a row, where it fills the available width.
+const CHARACTER = 7; // width of a digit
+const PADDING = 10; // of a chunk's text
+const MOST_CHARACTERS = 48; // of values; longer ones are cut
+const NAME = DATA.chunks.length > 1 ? Math.max(...DATA.chunks.map((each) => each.length)) + 1 : 0;
+const [FIRST, ALL] = [1, Infinity].map((most) => NAME + 2 + longestValue(most));
+
+// Characters of the longest values; if there are more than so many, of the first of each chunk.
+function longestValue(most) {
+  const cells = [DATA.start ?? [], ...DATA.rounds.map((each) => Object.values(each.arrived))].flat(2);
+  const lengths = cells.map((each) => valueText(cellOf(each), Math.min(most, MOST_CHARACTERS)).length);
+  return Math.max(NOTHING.length, ...lengths);
+}
+
+// Sizes of a chunk, with all its values, with the first, without its number, and without text.
+// `least`: width that it needs to be readable in a row, where it fills the available width.
 const SIZES = [
-  { name: "large", width: 116, least: 96, height: 38, gap: 70 },
-  DATA.reduced && VALUED
-    ? { name: "short", width: 100, least: 74, height: 24, gap: 60 }
-    : { name: "short", width: 74, least: 44, height: 24, gap: NAMED ? 44 : 62 },
+  { name: "full", width: Math.max(80, widthOf(ALL)), least: widthOf(ALL), height: 34, gap: 66 },
+  { name: "short", width: widthOf(FIRST), least: widthOf(FIRST), height: 24, gap: NAMED ? 44 : 60 },
   { name: "brief", width: 38, least: 30, height: 20, gap: 30 },
   { name: "small", width: 20, least: 8, height: 15, gap: 26 },
 ];
-const ZOOMS = [2.4, 2.2, 2, 1.8, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1]; // of pictures with room to spare
+
+function widthOf(characters) {
+  return characters * CHARACTER + PADDING;
+}
+
+// Characters that fit a chunk on this card.
+function charactersIn({ w, columns }) {
+  const width = (w - 2 * EDGE + BETWEEN) / columns - BETWEEN;
+  return Math.floor((width - PADDING) / CHARACTER + 0.01);
+}
+
+const ZOOMS = [3.2, 3, 2.8, 2.6, 2.4, 2.2, 2, 1.8, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1]; // of pictures with room to spare
 const TITLE = 20; // height of a rank's heading
 const BETWEEN = 3; // gap between two chunks
 const EDGE = 5; // border and padding of a card
 const LOW = 480; // height of a picture that fits most screens together with its text
-const CAPTION_HEIGHT = 90; // height of that text
 const TALLEST = 860;
 const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
 const POINTS = 120; // sample points of its outline
@@ -24,11 +46,11 @@ const FEW_RANKS = 8;
 const MOST_RANKS = { circle: 20, row: 40 };
 
 // Return the best layout that fits, or null for no picture. `room` is the remaining height of the
-// window; it is exceeded only if chunks would be too small to see.
-function layoutOf(kind, width, room) {
+// window, `text` the height of the text below; it is exceeded only if chunks would be too small to see.
+function layoutOf(kind, width, room, text) {
   if (DATA.n > MOST_RANKS[kind]) return null;
   const highest = Math.min(Math.max(room, LOW), TALLEST);
-  const usual = Math.max(LOW, highest - CAPTION_HEIGHT);
+  const usual = Math.max(LOW, highest - text);
   // Chunks of few ranks show their contents even if the picture is higher than the window.
   const legible = DATA.n <= FEW_RANKS ? SIZES.slice(0, -1) : SIZES;
   const found = sized(kind, legible, width, usual, highest)
@@ -38,7 +60,7 @@ function layoutOf(kind, width, room) {
   // A picture that would leave room fills it.
   const sizes = SIZES.slice(0, SIZES.indexOf(found.size) + 1);
   for (const zoom of ZOOMS) {
-    const low = (room - CAPTION_HEIGHT) / zoom;
+    const low = (room - text) / zoom;
     const larger = sized(kind, sizes, width / zoom, low, low);
     if (larger) return { ...larger, zoom };
   }

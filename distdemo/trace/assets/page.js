@@ -69,7 +69,8 @@ function draw() {
   // Slightly less than the window, so that the end of the picture is visible.
   const top = stage.getBoundingClientRect().top + window.scrollY;
   const room = (window.innerHeight - top) / unit - 8;
-  layout = layoutOf(kind, width, room) ?? layoutOf(other, width, room);
+  const text = textBelow();
+  layout = layoutOf(kind, width, room, text) ?? layoutOf(other, width, room, text);
   drawRanks(layout);
   if (layout) newCurves(layout);
   if (layout) drawSample(layout.size.name);
@@ -86,6 +87,21 @@ function explainLayout(kind) {
     ? `${DATA.n} ranks don't fit in a ${kind} here, so they are shown in a ${layout.kind}.`
     : `${DATA.n} ranks with ${DATA.chunks.length} chunks are too many to draw here: `
       + "see the table below.";
+}
+
+// Height of the caption and the legend, which are on the same screen as the picture.
+function textBelow() {
+  const legend = document.querySelector(".legend");
+  legend.hidden = false;
+  return (caption.offsetHeight + legend.offsetHeight + 24) / unit;
+}
+
+// Show the signs in use.
+function trimLegend() {
+  const messages = DATA.rounds.flatMap((each) => each.messages);
+  byId("legend-reduce").hidden = !messages.some((each) => each.reduce);
+  byId("legend-copy").hidden = messages.every((each) => each.reduce);
+  byId("legend-absent").hidden = DATA.chunks.length === 1 || DATA.start.every((held, rank) => held.length === DATA.slots[rank].length);
 }
 
 // Reserve room for the longest sentence, so that the page doesn't jump during playback.
@@ -180,6 +196,7 @@ function hasOwnUse(target, key) {
 function start() {
   document.documentElement.classList.add("running");
   buildTable();
+  trimLegend();
   listenToControls();
   listenToCells();
   document.addEventListener("keydown", onKey);

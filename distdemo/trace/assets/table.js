@@ -37,7 +37,7 @@ function showTable(k) {
       const cell = state[rank].get(chunk);
       const named = { complete: cell && cell.complete, arrived: arrived.has(key) };
       const names = Object.keys(named).filter((name) => named[name]);
-      updateField(each, tableText(cell), names.join(" "));
+      updateField(each, tableText(cell, state[rank]), names.join(" "));
     }
   }
 }
@@ -60,5 +60,5 @@ function listText(held) {
     const mark = markOf(cell);
     return [DATA.chunks[chunk], whose, mark].filter(Boolean).join(" ");
   });
-  return parts.join(", ") || "·";
+  return parts.join(", ") || NOTHING;
 }

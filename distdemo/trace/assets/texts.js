@@ -18,17 +18,28 @@ function markOf(cell) {
   return cell && cell.complete ? "✓" : "";
 }
 
-// Text of a table cell: contributions with a sign, then the numbers.
-function tableText(cell) {
-  if (!cell) return "·";
-  const head = [rankList(cell.ranks), markOf(cell)].filter(Boolean).join(" ");
-  return cell.values.length ? `${head}\n${cell.values.join(" ")}` : head;
+// Values of a chunk: all, or if they are longer than so many characters the first.
+function valueText(cell, most = Infinity) {
+  const all = [...cell.values, ...(cell.values.length < DATA.elements[cell.chunk] ? ["…"] : [])];
+  const text = all.join(" ");
+  return text.length <= most || all.length < 2 ? text : `${all[0]} …`;
+}
+
+// Text instead of a chunk that a rank doesn't hold, and if it holds none.
+const [ABSENT, NOTHING] = ["—", "nothing"];
+
+// Text of a table cell: values with a sign, then whose data they contain.
+function tableText(cell, held) {
+  if (!cell) return held.size ? ABSENT : NOTHING;
+  const head = [valueText(cell), markOf(cell)].filter(Boolean).join(" ");
+  return `${head}\nfrom ${rankList(cell.ranks)}`;
 }
 
 // Full description of a chunk on a rank.
 function cellText(k, rank, chunk) {
   const cell = stateAfter(k)[rank].get(chunk);
-  const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${whenText(k)}`];
+  const what = DATA.chunks.length > 1 ? `chunk ${DATA.chunks[chunk]}, ` : "";
+  const lines = [`Rank ${rank}, ${what}${whenText(k)}`];
   lines.push(...(cell ? contentText(cell) : ["Not held."]));
   if (DATA.wanted[rank].includes(chunk)) lines.push("This rank needs it at the end.");
   return lines.join("\n");
@@ -36,9 +47,9 @@ function cellText(k, rank, chunk) {
 
 function contentText(cell) {
   const several = cell.ranks.length > 1 ? "s" : "";
-  const whose = `Holds the contribution${several} of ${rankList(cell.ranks)}.`;
-  const lines = [cell.complete ? `${whose} ✓ Complete.` : `${whose} Not complete.`];
-  if (cell.values.length) lines.push(`Numbers: ${cell.values.join(" ")}`);
+  const whose = `Data of rank${several} ${rankList(cell.ranks)}.`;
+  const lines = [cell.complete ? `${whose} ✓ Complete.` : whose];
+  if (cell.values.length) lines.push(`Values: ${valueText(cell)}`);
   return lines;
 }
 
@@ -59,8 +70,14 @@ function whenText(k) {
   return `after round ${k} of ${LAST}`;
 }
 
-// Label of a message's chunks: "chunk 2", "chunks 0–3", "0→1"; without the word, "2".
+// Label of a message's chunks: "chunk 2", "chunks 0–3", "0→1"; without the word, "2". A version that
+// isn't the one held now is named: "last tensor".
 function chunkLabel(message, worded) {
+  const label = chunkNames(message, worded);
+  return message.version ? `${message.version} ${label}` : label;
+}
+
+function chunkNames(message, worded) {
   if (DATA.chunks.length === 1) return "tensor";
   const names = expand(message.chunks).map((each) => DATA.chunks[each]);
   const runs = message.chunks.length === 2;
@@ -69,9 +86,7 @@ function chunkLabel(message, worded) {
   return worded && !NAMED ? `${names.length > 1 ? "chunks" : "chunk"} ${label}` : label;
 }
 
-// Colour of a rank. Neighbours are far apart in hue (the golden angle) and differ in lightness.
+// Colour of a rank, from the palette of all views.
 function colourOf(rank) {
-  const hue = (250 + rank * 137.508) % 360;
-  const step = rank % 2 ? 0.06 : 0;
-  return `light-dark(oklch(${0.56 + step} 0.15 ${hue}), oklch(${0.72 + step} 0.13 ${hue}))`;
+  return `var(--rank-${rank})`;
 }

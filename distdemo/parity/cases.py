@@ -1,0 +1,244 @@
+"""Cases: what is known of a tensor that differs, and the sentences that all verdicts share.
+
+Pure logic, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distdemo.parity.compare import OWN, Comparing, Key
+from distdemo.parity.placements import Explanation, Mesh, Placement, Tolerance
+from distdemo.parity.records import Difference
+from distdemo.parity.sketches import Sketch
+from distdemo.view.format import listing, plural, ranks_text
+
+MANY = 4  # names that a sentence lists
+NEAR = 1e-3  # relative difference of a factor from a number
+NOUNS = {"clipped": "clipped gradient"}
+NOT_FINITE = {
+    "initial": "It was not initialised: after to_empty() or torch.empty, call reset_parameters() "
+    "of every module that has parameters.",
+    "computed": "Find out why the program overflows on one rank: NaN equals nothing, so it can't "
+    "be compared.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A tensor, and its nearest explanation.
+
+    Attributes:
+        key: Tensor.
+        result: Nearest explanation.
+        parts: Sketch of each rank.
+        reference: The reference's.
+        tolerance: How far they may differ.
+    """
+
+    key: Key
+    result: Explanation
+    parts: Sequence[Sketch | None]
+    reference: Sketch
+    tolerance: Tolerance
+
+    @property
+    def label(self) -> str:
+        """Tensor as the subject of a sentence."""
+        kind, _, name = self.key
+        texts = {
+            "clipped": f"the clipped gradient of {name}",
+            "loss": "the loss",
+            "parameter": name,
+            "initial": f"the initial {name}",
+        }
+        return texts.get(kind, f"the {kind} of {name}")
+
+    def equal_ranks(self) -> list[list[int]]:
+        """Return the ranks in groups that hold the same values, the largest group first."""
+        groups: list[tuple[Sketch, list[int]]] = []
+        for rank, part in enumerate(self.parts):
+            if part is not None:
+                same = (own for first, own in groups if self.tolerance.deviation(part, first) <= 1)
+                own = next(same, None)
+                if own is None:
+                    groups.append((part, own := []))
+                own.append(rank)
+        return sorted((own for _, own in groups), key=len, reverse=True)
+
+    def right_ranks(self) -> tuple[list[int], list[int]]:
+        """Return the ranks that hold the reference, and if there are any, the other holders."""
+        held = {rank: part for rank, part in enumerate(self.parts) if part is not None}
+        right = [
+            rank
+            for rank, part in held.items()
+            if self.tolerance.deviation(part, self.reference) <= 1
+        ]
+        return right, [rank for rank in held if right and rank not in right]
+
+
+class Cases:
+    """Results of a comparison, as they are asked for a verdict.
+
+    Args:
+        comparing: The runs.
+        mesh: Mesh that explains the most tensors.
+        results: Explanation of each tensor, in the order of causes.
+
+    Attributes:
+        notes: Notes of each rank.
+        size: Number of ranks.
+        data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
+    """
+
+    def __init__(
+        self, comparing: Comparing, mesh: Mesh, results: Mapping[Key, Explanation]
+    ) -> None:
+        self.comparing = comparing
+        self.mesh = mesh
+        self.results = results
+        self.notes = comparing.ranks.notes
+        self.size = len(self.notes)
+        self.data_groups = {group for own in self.notes for group in own.data_groups}
+
+    def case(self, key: Key) -> Case:
+        """Return what is known of a tensor."""
+        comparing = self.comparing
+        reference = comparing.references(key)[0]
+        parts = comparing.parts(key)
+        return Case(key, self.results[key], parts, reference, comparing.tolerance(key))
+
+    def rows(self, key: Key) -> tuple[dict[int, int], int]:
+        """Return the number of rows of a tensor on each rank that has it, and in the reference."""
+        parts = self.comparing.parts(key)
+        rows = {rank: part.rows for rank, part in enumerate(parts) if part is not None}
+        own = self.comparing.reference.note(key)
+        return rows, own.rows if own else 0
+
+    def placement(self, key: Key) -> Placement:
+        """Return the placement of a tensor; empty if there is no such tensor."""
+        result = self.results.get(key)
+        return result.placement if result else ()
+
+    def partial(self, key: Key) -> list[int]:
+        """Return the axes along which a tensor is partial."""
+        return [axis for axis, way in enumerate(self.placement(key)) if way == "P"]
+
+    def is_way(self, key: Key, index: int, way: str) -> bool:
+        """Return True if a tensor has this placement along an axis."""
+        return self.placement(key)[index : index + 1] == (way,)
+
+    def difference(
+        self, key: Key, cause: str, what: str, hint: str, facts: Sequence[str] = (), **more: Any
+    ) -> Difference:
+        """Return a difference, with its line and what agrees before it."""
+        kind, step, name = key
+        notes = self.notes[0]
+        lines = {
+            "gradient": notes.backward,
+            "clipped": notes.backward,
+            "loss": notes.backward,
+            "parameter": notes.stepped,
+        }
+        called = self.comparing.ranks.note(("output", step, "model") if kind == "input" else key)
+        line = lines.get(kind, called.line if called else "")
+        facts = (*facts, *([f"At {line}."] if line else []), *self._agreed(key))
+        what = f"Step {max(step, 0)}: {what}"
+        if len(self.mesh.axes) == 1:
+            more["axis"] = self.mesh.axes[0].name
+        return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
+
+    def not_finite(self, case: Case) -> Difference | None:
+        """Return the difference for a tensor in which the reference has NaN or infinity."""
+        if math.isfinite(case.reference.norm):
+            return None
+        what = f"{case.label} contains NaN or infinity in the reference."
+        hint = NOT_FINITE["initial" if case.key[0] == "initial" else "computed"]
+        return self.difference(case.key, "finite", what, hint)
+
+    def _agreed(self, until: Key) -> Iterator[str]:
+        """Yield the sentence on the tensors before one."""
+        keys = list(self.results)
+        before = keys[: keys.index(until)]
+        counts = Counter(key[0] for key in before if key[0] not in OWN and self.results[key].exact)
+        texts = [
+            f"the {kind}"
+            if kind in ("input", "loss")
+            else plural(count, "clipped gradient" if kind == "clipped" else kind)
+            for kind, count in counts.items()
+        ]
+        if texts:
+            yield f"Before that, {listing(texts)} agree{'s' * (counts.total() == 1)}."
+
+    def over(self, index: int, word: str = "over") -> str:
+        """Return `` over tp``; empty if there is only one axis."""
+        return f" {word} {self.mesh.axes[index].name}" if len(self.mesh.axes) > 1 else ""
+
+    def lines_text(self, index: int, does: str, parts: Sequence[Sketch | None]) -> str:
+        """Return a sentence on each line of an axis: ``Ranks 0-1 hold x; so do ranks 2-3.``."""
+        lines = ([rank for rank in line if parts[rank]] for line in self.mesh.lines(index))
+        first, *others = [ranks_named(line) for line in lines if line]
+        rest = [f"; so do {line}" for line in others[: MANY - 1]]
+        return f"{first.capitalize()} {does}{''.join(rest)}{', ...' * (len(others) >= MANY)}."
+
+    def nearest(self, case: Case) -> str:
+        """Return what the ranks hold instead of the reference."""
+        factor = case.result.factor
+        if factor != 1:
+            return f"it is {times(factor)} the reference, as {' · '.join(case.result.placement)}"
+        groups = case.equal_ranks()
+        if any(_is_reordered(part, case) for part in case.parts if part is not None):
+            return "its columns are in another order"
+        if len(groups) > 1:
+            return "no placement of the ranks' tensors explains it"
+        if len(groups[0]) == self.size:
+            return "all ranks hold the same other values"
+        return f"{ranks_named(groups[0])} hold{'s' * (len(groups[0]) == 1)} other values"
+
+
+def _is_reordered(part: Sketch, case: Case) -> bool:
+    """Return True if a rank holds the reference's columns in another order."""
+    reference, tolerance = case.reference, case.tolerance
+    return part.lengths == reference.lengths and any(
+        tolerance.deviation(part.with_sorted(dim), reference.with_sorted(dim)) <= 1
+        for dim in part.dims
+    )
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return ``rank 2`` or ``ranks 0-1, 3``."""
+    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
+
+
+def by_rank(values: Mapping[int, float]) -> str:
+    """Return ``0.5 on rank 0 and 2 on ranks 1-3``."""
+    ranks: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        ranks.setdefault(text, []).append(rank)
+    return listing([f"{value} on {ranks_named(own)}" for value, own in ranks.items()][:8])
+
+
+def number(factor: float) -> str:
+    """Return a factor as a whole number, as one over a whole number, or with three digits."""
+    for value, text in ((factor, "{}"), (1 / factor, "1/{}")):
+        if round(value) and math.isclose(value, round(value), rel_tol=NEAR):
+            return text.format(round(value))
+    return f"{factor:.3g}" if abs(factor - 1) > 0.01 else f"{factor:.6g}"
+
+
+def times(factor: float) -> str:
+    """Return ``4 times`` or ``1/4 of``."""
+    text = number(factor)
+    return f"{text} of" if text.startswith("1/") else f"{text} times"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list; of many the first ones and a count."""
+    if len(names) <= MANY:
+        return listing(list(names))
+    return f"{', '.join(names[:3])} and {plural(len(names) - 3, 'other parameter')}"

@@ -1,0 +1,287 @@
+"""Verdicts on what comes before the gradients: parameters at the start, inputs, outputs, loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import eq
+
+import numpy as np
+
+from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, times
+from distdemo.parity.compare import Key
+from distdemo.parity.placements import ROWS, Placement, combinations, is_split_way
+from distdemo.parity.records import Difference
+from distdemo.view.format import listing
+
+SAME = 1e-4  # relative difference of two biases
+HINTS = {
+    "rows": "Give each rank its own rows: a DistributedSampler, or batch[rank::world_size].",
+    "growth": "parity compares the same global batch: divide the batch size by the number of "
+    "ranks, or give the reference more, such as --reference-args '--batch-size {rows}'.",
+    "samples": "Draw or shuffle with the same seed on every rank, then let each take its part.",
+    "group": "Split the batch by the position along the data axis, not by the rank: ranks that "
+    "hold pieces of one layer read the same rows.",
+    "seeds": "Call torch.manual_seed with the same number on every rank before the model is "
+    "built, or broadcast the parameters as DDP does.",
+    "start": "Draw the whole parameter with the same seed on every rank, then keep a slice.",
+    "several": "The reference's start can be copied from one rank only: draw whole parameters with "
+    "the same seed on every rank, or leave out --ranks-reference.",
+    "output": "Look for a missing collective, a wrong group, or a wrong slice in this module.",
+    "partial output": "all_reduce the output of a layer whose weight is split along its input "
+    "dimension, before it is used.",
+    "bias": "Add the bias of a layer that is split along its input dimension once, after the "
+    "all_reduce.",
+    "random": "Switch off dropout and other random numbers for the comparison: they differ with "
+    "the number of ranks.",
+    "norm": "Use SyncBatchNorm, or a norm that doesn't look at other rows, such as LayerNorm; or "
+    "call .eval() on it for the comparison.",
+    "loss": "Ranks with different numbers of tokens need a weight each: divide the sum of the "
+    "loss by the number of all ranks' tokens, not each mean by the number of ranks. Or the targets "
+    "differ, such as at the boundary of two pieces.",
+    "order": "All ranks have the same loss, and sums over the rows agree: rows may be in a "
+    "different order from their labels, such as after a gather along the wrong dimension.",
+    "same rows": "Reduce over the ranks that split the outputs what the loss takes from all "
+    "columns: the maximum, the sum of exponentials, the target's logit, label smoothing.",
+    "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
+    "have it: accumulation steps, loss scale, the number of ranks.",
+}
+"""Usual reason for each kind of difference, and what to do."""
+
+
+def seeds_difference(cases: Cases) -> Difference | None:
+    """Return the difference for replicas that were drawn with different seeds."""
+    starts = [cases.case(key) for key in cases.results if key[0] == "start"]
+    different = [
+        case
+        for case in starts
+        if np.isfinite(case.reference.norm)
+        and len(case.equal_ranks()) > 1
+        and all(part.lengths == case.reference.lengths for part in case.parts if part)
+    ]
+    if not different:
+        return None
+    first, *others = different[0].equal_ranks()
+    names = listed([case.key[2] for case in different])
+    groups = listing([ranks_named(group) for group in (first, *others)[:MANY]])
+    return Difference(
+        "seeds",
+        f"The ranks start with different values of {names}.",
+        (f"They differ between {groups}.",),
+        HINTS["seeds"],
+        "start",
+        different[0].key[2],
+        ranks=tuple(sorted(rank for group in others for rank in group)),
+    )
+
+
+def initial_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for an initial parameter that isn't the reference's."""
+    what = f"{case.label} is not the reference's."
+    hint = HINTS["several" if len(cases.comparing.reference.notes) > 1 else "start"]
+    return cases.difference(case.key, "start", what, hint)
+
+
+def input_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for the model's input: equal, too much, or other samples."""
+    other_rows = _other_rows(cases, case.key[1])
+    if other_rows is not None:
+        return other_rows
+    rows, expected = cases.rows(case.key)
+    groups = case.equal_ranks()
+    together = sum(rows[group[0]] for group in groups)
+    facts = [f"Rows of the input: {_rows_text(cases, rows)}, {expected:,} in the reference."]
+    hint = HINTS["samples"]
+    what = "the ranks' inputs together aren't the reference's."
+    if len(groups) == 1:
+        hint = HINTS["rows"]
+        who = "every rank gets" if len(groups[0]) == cases.size else f"{ranks_named(groups[0])} get"
+        what = f"{who} the same input, and it isn't the reference's."
+    elif together > expected:
+        hint = HINTS["growth"].format(rows=together)
+        more = times(together / expected)
+        what = f"the global batch is {more} the reference's: it grows with the number of ranks."
+    elif len(groups) < len(rows):
+        groups_text = [ranks_named(group) for group in groups if len(group) > 1]
+        facts.append(f"The same input goes to {listing(groups_text[:MANY])}.")
+    return cases.difference(case.key, "data", what, hint, facts)
+
+
+def same_batch_difference(cases: Cases) -> Difference | None:
+    """Return the difference for ranks that all do the same work along an axis of data."""
+    key = next((key for key in cases.results if key[0] == "input"), None)
+    if key is None or not cases.comparing.has_training:
+        return None
+    used = [own for own in cases.results if own[0] != "start"]
+    for index, axis in enumerate(cases.mesh.axes):
+        lines = cases.mesh.lines(index)
+        is_data = any(tuple(sorted(line)) in cases.data_groups for line in lines)
+        is_idle = all(cases.is_way(own, index, "R") for own in used)
+        if cases.is_way(key, index, "R") and (is_data or is_idle):
+            who = f"the ranks{cases.over(index, 'along')}" if cases.over(index) else "all ranks"
+            what = f"{who} get the same input, the reference's whole batch."
+            facts = [f"{ranks_named(lines[0]).capitalize()} compute the same."]
+            return cases.difference(key, "data", what, HINTS["rows"], facts, axis=axis.name)
+    return None
+
+
+def _other_rows(cases: Cases, step: int) -> Difference | None:
+    """Return the difference for ranks that split a layer, but not its input."""
+    key = ("input", step, "input")
+    groups = cases.case(key).equal_ranks() if key in cases.results else []
+    for index, axis in enumerate(cases.mesh.axes):
+        line = cases.mesh.lines(index)[0]
+        is_split = any(
+            own[0] == "initial" and any(map(is_split_way, result.placement[index : index + 1]))
+            for own, result in cases.results.items()
+        )
+        is_data = tuple(sorted(line)) in cases.data_groups
+        is_same = any({*line} <= {*group} for group in groups)
+        if is_split and not is_data and groups and not is_same:
+            what = f"the ranks{cases.over(index, 'along')} get different rows of the input."
+            facts = [f"{ranks_named(line).capitalize()} hold pieces of layers that need the same."]
+            more = {"axis": axis.name, "ranks": line}
+            return cases.difference(key, "data", what, HINTS["group"], facts, **more)
+    return None
+
+
+def _more_rows(cases: Cases, key: Key) -> Difference | None:
+    """Return the difference for an output that has more rows on each rank than the reference's."""
+    rows, expected = cases.rows(key)
+    if min(rows.values(), default=0) <= expected:
+        return None
+    together = max(rows.values())
+    what = f"the ranks' batches together are {times(together / expected)} the reference's."
+    facts = [
+        f"Rows of {key[2]}'s output: {_rows_text(cases, rows)}, {expected:,} in the reference."
+    ]
+    return cases.difference(key, "data", what, HINTS["growth"].format(rows=together), facts)
+
+
+def _rows_text(cases: Cases, rows: Mapping[int, int]) -> str:
+    numbers = {*rows.values()}
+    is_same = len(numbers) == 1 and len(rows) == cases.size
+    return f"{numbers.pop():,} on each rank" if is_same else by_rank(rows)
+
+
+def output_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a module's output: the cause may be an earlier one."""
+    found = (
+        _not_comparable(cases, case.key)
+        or _other_rows(cases, case.key[1])
+        or _more_rows(cases, case.key)
+    )
+    if found is not None:
+        return found
+    before = _partial_output(cases, case.key)
+    if before is not None:
+        own, index = before
+        what = f"and nothing reduces it before {case.key[2]}."
+        return _partial_output_difference(cases, own, index, what)
+    placement, count = _biases(cases, case)
+    if "P" in placement:
+        more = ", apart from the bias that each adds"
+        return _partial_output_difference(
+            cases, case.key, placement.index("P"), "and nothing reduces it.", more
+        )
+    hint = HINTS["bias" if count else "output"]
+    what = f"{case.label} is not the reference's: {cases.nearest(case)}."
+    if count:
+        what = f"{case.label} has its bias {count} times: each rank adds it before the sum."
+    _, wrong = case.right_ranks()
+    return cases.difference(case.key, "forward", what, hint, ranks=tuple(wrong))
+
+
+def _partial_output_difference(
+    cases: Cases, key: Key, index: int, end: str, more: str = ""
+) -> Difference:
+    what = f"the output of {key[2]} is partial{cases.over(index)}, {end}"
+    facts = [
+        cases.lines_text(
+            index, f"hold parts that add up to the reference{more}", cases.case(key).parts
+        )
+    ]
+    axis = cases.mesh.axes[index].name
+    return cases.difference(key, "forward", what, HINTS["partial output"], facts, axis=axis)
+
+
+def _partial_output(cases: Cases, until: Key) -> tuple[Key, int] | None:
+    """Return the last output before this one that nothing has reduced, and its axis.
+
+    Masked rows of an embedding, too, are parts that must be added.
+    """
+    step = until[1]
+    partial: tuple[Key, int] | None = None
+    for key, result in cases.results.items():
+        if key == until:
+            break
+        for index, way in enumerate(result.placement if key[:2] == ("output", step) else ()):
+            is_masked = (
+                way == ROWS
+                and cases.is_way(("initial", 0, f"{key[2]}.weight"), index, "S(0)")
+                and cases.is_way(("input", step, "input"), index, "R")
+            )
+            if way == "P" or is_masked:
+                partial = key, index
+            elif way == "R" and partial is not None and partial[1] == index:
+                partial = None
+    return partial
+
+
+def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
+    """Return the placement in which only a bias is too much, and how often it is added."""
+    tables = cases.comparing.reference.tables[0]
+    own = tables.get(("initial", 0, f"{case.key[2]}.bias"))
+    if own is None:
+        return (), 0
+    bias = own[1].columns[0][0] * tables[case.key][0].rows
+    parts = cases.mesh.parts(case.parts)
+    found: list[tuple[Placement, int]] = []
+    for placement, whole in combinations(parts, case.tolerance, {"mean"}):
+        is_whole = whole.rows == case.reference.rows and whole.lengths == case.reference.lengths
+        if is_whole and whole.lengths == (len(bias),) and bias.any():
+            extra = whole.columns[0][0] - case.reference.columns[0][0]
+            count = round(float(extra @ bias) / float(bias @ bias))
+            left = np.linalg.norm(extra - count * bias)
+            if count > 0 and left < SAME * np.linalg.norm(bias):
+                found.append((placement, count + 1))
+    usual = cases.placement(("input", case.key[1], "input"))
+    return max(found, key=lambda own: sum(map(eq, own[0], usual)), default=((), 0))
+
+
+def _not_comparable(cases: Cases, key: Key) -> Difference | None:
+    """Return the difference for a module that can't agree on another number of ranks."""
+    parts = key[2].split(".")
+    around = {"model", *(".".join(parts[:count]) for count in range(1, len(parts)))}
+    called = [own for own in cases.results if own[:2] == ("output", key[1])]
+    before = called[: called.index(key) + 1] if key in called else called
+    random = {name for own in cases.notes for name in own.random}
+    norms = {name for own in cases.notes for name in own.local_norms}
+    for own in called:
+        if own in before or own[2] in around:
+            if own[2] in random:
+                what = f"{own[2]} can't be compared: it draws random numbers."
+                return cases.difference(own, "random", what, HINTS["random"])
+            if own[2] in norms:
+                what = f"{own[2]} can't be compared: it normalises over the rows of one rank."
+                return cases.difference(own, "norm", what, HINTS["norm"])
+    return None
+
+
+def loss_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a loss whose outputs agree."""
+    values = [float(part.columns[0][0, 0]) for part in case.parts if part is not None]
+    expected = float(case.reference.columns[0][0, 0])
+    mean = sum(values) / len(values)
+    facts = [
+        f"The ranks' mean is {mean:.6g}, the reference's loss {expected:.6g}.",
+        f"The ranks have {listing([f'{value:.6g}' for value in values[:8]])}.",
+    ]
+    hint = HINTS["order" if len(case.equal_ranks()) == 1 else "loss"]
+    what = "the loss is neither the mean nor the sum of the ranks', though all outputs agree."
+    if case.result.exact:
+        hint = HINTS["same rows"]
+        what = "the loss differs between ranks that have the same rows and outputs."
+    elif case.result.factor != 1:
+        hint = HINTS["factor"]
+        what = f"the loss is {times(case.result.factor)} the reference."
+    return cases.difference(case.key, "loss", what, hint, facts, factor=case.result.factor)

@@ -1,0 +1,103 @@
+"""Remarks below a comparison: what was copied, what was left out, and how parameters were drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from distdemo.parity.compare import Comparing
+from distdemo.parity.sketches import Sketch, distance
+from distdemo.view.format import listing, plural
+
+UNLIKELY = 5  # standard deviations
+SCALE = 0.1  # smallest relative difference of two scales that is worth a remark
+MANY = 4  # names
+
+
+def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
+    """Yield what a reader must know about the comparison.
+
+    Args:
+        comparing: The runs.
+        steps: Number of training steps that were asked for.
+    """
+    ranks = comparing.ranks.notes
+    copied = {name for notes in ranks for name in notes.copied}
+    unplaced = sorted({name for notes in ranks for name in notes.unplaced})
+    if copied:
+        yield (
+            f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
+            "ranks had drawn differently; --own-start compares the program's own."
+        )
+    yield from _unlike_starts(comparing)
+    if unplaced:
+        yield f"Not started with the reference's values: {listing(unplaced[:8])}."
+    absent = [
+        name
+        for kind, step, name in comparing.keys
+        if kind == "output" and step <= 0 and not any(comparing.ranks.sketches((kind, step, name)))
+    ]
+    if absent:
+        yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
+    if comparing.steps < steps and comparing.has_training:
+        yield f"The program made only {plural(comparing.steps, 'step')}."
+    steps_made = max(notes.steps for notes in ranks)
+    if not comparing.has_training and not steps_made:
+        yield "The program computes no gradients: only outputs are compared."
+    elif comparing.has_training and not comparing.learns:
+        yield "All gradients are zero, so they and the parameters prove nothing."
+    left_out = max(notes.left_out for notes in ranks)
+    if left_out:
+        yield f"{plural(left_out, 'tensor')} beyond the limit of what is recorded."
+
+
+def _unlike_starts(comparing: Comparing) -> Iterator[str]:
+    """Yield remarks on split parameters that the ranks drew in another way than the reference."""
+    equal: list[str] = []
+    scaled: list[str] = []
+    for kind, _, name in comparing.keys:
+        pieces = [own for own in comparing.ranks.sketches(("start", 0, name)) if own and own.norm]
+        whole = comparing.reference.sketches(("start", 0, name))[0]
+        if kind != "start" or len(pieces) < 2 or whole is None or not _varies(whole):
+            continue
+        if pieces[0].lengths == whole.lengths:
+            continue
+        if all(distance(own, pieces[0]) == (0, 0) for own in pieces):
+            equal.append(name)
+        ratio = _scale(pieces) / _scale([whole])
+        deviation = 1 / math.sqrt(min(_count(pieces), _count([whole])))
+        if abs(math.log(ratio)) > max(SCALE, UNLIKELY * deviation):
+            scaled.append(f"{name} ({ratio:.3g} times)")
+    if equal:
+        yield (
+            f"Drawn alike by ranks that hold different pieces: {_listed(equal)}. Give each of "
+            "these ranks another seed, or draw the whole parameter and keep a slice."
+        )
+    if scaled:
+        yield (
+            f"Drawn with a different scale from the reference: {_listed(scaled)}, as if the number "
+            "of inputs were that of the piece."
+        )
+
+
+def _count(pieces: list[Sketch]) -> int:
+    """Return the number of elements."""
+    return sum(own.lengths[0] * max(own.rows, 1) for own in pieces)
+
+
+def _scale(pieces: list[Sketch]) -> float:
+    """Return the root mean square of the elements."""
+    return math.sqrt(sum(own.norm**2 for own in pieces) / _count(pieces))
+
+
+def _varies(sketch: Sketch) -> bool:
+    """Return True unless all elements are equal, as those of a bias or a norm are at first."""
+    sums, squares = sketch.columns[0]
+    count = _count([sketch])
+    mean = float(sums.sum()) / count
+    return float(squares.sum()) / count > (1 + 1e-6) * mean**2
+
+
+def _listed(names: list[str]) -> str:
+    more = [f"{len(names) - MANY} more"] if len(names) > MANY else []
+    return listing(names[:MANY] + more)

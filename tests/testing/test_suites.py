@@ -1,0 +1,100 @@
+"""Run suites in PyTorch's style on ranks, its own tests among them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from helpers import PATIENCE
+from processes import Start
+from testing.test_plugin import pytested
+
+pytest.importorskip("expecttest", reason="PyTorch's base classes need expecttest")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples/suites"
+
+
+def run_suites(start: Start, folder: Path, *words: str, file: Path) -> tuple[dict[str, str], str]:
+    """Run a file of tests; return the outcome or reason of each test, and pytest's output."""
+    name = f"test_{file.name.removeprefix('test_')}"
+    report = folder / "junit.xml"
+    shutil.copy(file, folder / name)
+    with pytested(start, folder, "-ra", f"--junitxml={report}", *words, files=(name,)) as run:
+        _, out, err = run.finish(2 * PATIENCE)
+    assert report.exists(), out + err
+    cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own file
+    endings = {
+        f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}": "; ".join(
+            child.get("message", "") for child in case if child.tag in ("skipped", "failure")
+        )
+        for case in cases
+    }
+    return endings, out
+
+
+def test_a_suite_with_its_own_base_class(start: Start, tmp_path: Path) -> None:
+    endings, out = run_suites(start, tmp_path, file=EXAMPLES / "test_mean.py")
+    assert endings == {
+        "TestMean.test_mean": "",
+        "TestMean.test_mean_on_gpus": "Need at least 2 CUDA devices",
+        "TestMeanOfTwo.test_mean": "",
+    }, out
+
+
+def test_a_suite_on_the_base_class_of_pytorch(start: Start, tmp_path: Path) -> None:
+    endings, out = run_suites(start, tmp_path, file=EXAMPLES / "test_broadcast.py")
+    assert endings == {"TestBroadcast.test_broadcast": ""}, out
+
+
+def test_tests_of_pytorch_itself(start: Start, tmp_path: Path) -> None:
+    names = ("scatter_checks", "gather_checks", "test_reduce_group_sum", "sparse_all_reduce_sum")
+    words = ["-k", f"({' or '.join(names)}) and not cuda"]
+    endings, out = run_suites(start, tmp_path, *words, file=EXAMPLES / "test_torch.py")
+    of = {name.partition(".")[2]: ending for name, ending in endings.items()}
+    assert of == {
+        "test_scatter_checks": "",
+        "test_gather_checks": "",
+        "test_sparse_all_reduce_sum": "",
+        "test_reduce_group_sum": "Skipped due to small world size.",
+    }, out
+
+
+def test_failures_have_the_line_of_the_test(start: Start, tmp_path: Path) -> None:
+    from torch.testing._internal.common_distributed import TEST_SKIPS
+
+    endings, out = run_suites(start, tmp_path, file=HERE / "samples/suites.py")
+    for name, skip in TEST_SKIPS.items():
+        assert endings.pop(f"TestSkips.test_{name}") == skip.message
+    failures = {name: ending.splitlines()[0] for name, ending in endings.items() if ending}
+    assert failures == {
+        "TestEnds.test_wrong": "AssertionError: Tensor-likes are not close!",
+        "TestEnds.test_leaves": "Rank 0 exited before call 1 of group [0, 1] (number 2 with these "
+        "ranks), in which other ranks are waiting.",
+        "TestEnds.test_exits": "SystemExit: 5",
+        "TestEnds.test_skips": "not on this machine",
+        "TestOtherSize.test_size": "Failed: TestOtherSize has world_size 3, but the mark is "
+        "ranks(2).",
+    }, out
+    assert {"TestEnds.test_exits_well", "TestOwnMark.test_size"} <= endings.keys()
+    source = (HERE / "samples/suites.py").read_text(encoding="utf-8").splitlines()
+    wrong = source.index("        self.assertEqual(tensor, torch.full((2,), 1.0 + self.rank))") + 1
+    assert f"test_suites.py:{wrong}: AssertionError" in out
+    line = source.index("            dist.all_reduce(torch.ones(2))") + 1
+    assert f"  rank 1  all_reduce(SUM, float32[2])  test_suites.py:{line} in test_leaves" in out
+
+
+def test_a_mismatch_in_a_test_of_pytorch_has_its_line(start: Start, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        (EXAMPLES / "test_torch.py").read_text(encoding="utf-8")
+        + "\nbuild = distributed_test._build_tensor\n"
+        "distributed_test._build_tensor = lambda size, *words, **options: build(\n"
+        "    size + distributed_test.dist.get_rank(), *words, **options\n"
+        ")\n"
+    )
+    endings, out = run_suites(start, tmp_path, "-k", "test_all_reduce_min", file=broken)
+    assert [text for text in endings.values() if "the sizes don't match" in text], out
+    assert "all_reduce(MIN, float32[4, 4, 4])  torch/testing/_internal/distributed/" in out
