@@ -6,8 +6,10 @@ ratio of the CPU seconds of all processes, too, which other programs disturb les
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ import distdemo
 
 HERE = Path(__file__).parent
 IMPORT = (PYTHON, "-c", "import torch.distributed")
+FILES = tempfile.TemporaryDirectory()  # of these benchmarks
 PRIVATE_BYTES = 8e6  # allowed per forked rank
 Command = Sequence[str]
 
@@ -61,6 +64,14 @@ def bare(ranks: int) -> Command:
     return (PYTHON, str(HERE / "allreduce_fork.py"), str(ranks))
 
 
+def session(mark: str) -> Command:
+    """Return a session of pytest with one test that has this mark."""
+    program = "import pytest\n@pytest.mark.MARK\ndef test(): pass\n"
+    file = Path(tempfile.mkdtemp(dir=FILES.name), "test_one.py")
+    file.write_text(program.replace("MARK", mark))
+    return (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file))
+
+
 USAGE_ERROR = distdemo_command("all-reduce", "--root", "9")
 # Name, the two commands of the ratio, rounds, and the largest or smallest ratio allowed.
 Comparison = tuple[str, Command, Command, int, float | None, float | None]
@@ -95,6 +106,30 @@ ALTERNATIVES: Sequence[Comparison] = (
     ("tutorial's spawn / distdemo, 16 ranks", tutorial(16), op(16), 3, None, None),
 )
 SMOKE = ("--help / import",)
+WARM: Sequence[Comparison] = (
+    ("warm, 4 ranks / import", op(4), IMPORT, 9, 0.35, None),
+    ("warm, 16 ranks / import", op(16), IMPORT, 7, 0.5, None),
+    ("warm, 64 ranks / import", op(64), IMPORT, 5, 0.9, None),
+    ("warm, run a script on 4 ranks / import", run_script(4), IMPORT, 7, None, None),
+    (
+        "warm, check one op / import",
+        distdemo_command("check", "--op", "barrier"),
+        IMPORT,
+        5,
+        None,
+        None,
+    ),
+    ("warm, trace / import", distdemo_command("trace"), IMPORT, 7, None, None),
+    (
+        "warm, pytest with a test on 4 ranks / without",
+        session("ranks(4)"),
+        session("filterwarnings()"),
+        7,
+        None,
+        None,
+    ),
+)
+"""Commands in the process of ``distdemo warm``; their processor time isn't known here."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +172,17 @@ def processes(comparisons: Sequence[Comparison], smoke: bool) -> Iterator[Result
         )
 
 
+def warm(smoke: bool) -> Iterator[Result]:
+    """Yield the ratios with a warm process, in a folder of its own."""
+    os.environ["XDG_RUNTIME_DIR"] = FILES.name
+    try:
+        run(distdemo_command("warm", "--quiet"))
+        yield from processes(WARM, smoke)
+    finally:
+        run(distdemo_command("warm", "--stop"))
+        del os.environ["XDG_RUNTIME_DIR"]
+
+
 def memory(_: bool) -> Iterator[Result]:
     """Yield the largest private memory of four forked ranks after an all-reduce."""
     private = max(
@@ -166,5 +212,6 @@ if __name__ == "__main__":
         "limits": partial(processes, LIMITS),
         "alternatives": partial(processes, ALTERNATIVES),
         "memory": memory,
+        "warm": warm,
     }
     sys.exit(rounds.main(__doc__, parts))

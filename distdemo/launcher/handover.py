@@ -178,9 +178,13 @@ def inheritable() -> list[int]:
 
 
 def _must_run_here() -> bool:
-    """Return True if the program needs this process's terminal, or its debugger or profiler."""
-    own = sys.argv[1:2] == [NAME] or "--pdb" in sys.argv
-    return own or _is_in_background() or sys.gettrace() is not None or sys.getprofile() is not None
+    """Return True if the program needs this process's terminal, or its tracer or profiler."""
+    if sys.argv[1:2] == [NAME] or "--pdb" in sys.argv or _is_in_background():
+        return True
+    tools = [sys.gettrace(), sys.getprofile()]
+    if sys.version_info >= (3, 12):
+        tools += map(sys.monitoring.get_tool, range(6))
+    return any(tool is not None for tool in tools)
 
 
 def _is_in_background() -> bool:

@@ -95,7 +95,7 @@ def run_in_rank(program: Program, rank: Rank) -> Any:
     """
     multiprocessing.set_start_method(None, force=True)  # the program may choose its own
     set_up(program)
-    with _exit_handlers():
+    with exit_handlers():
         if program.function:
             rank.set_variables()
             if not program.creates_group:
@@ -106,7 +106,7 @@ def run_in_rank(program: Program, rank: Rank) -> Any:
 
 
 @contextmanager
-def _exit_handlers() -> Iterator[None]:
+def exit_handlers() -> Iterator[None]:
     """Join threads and run exit handlers after the block, as Python does at exit; ranks skip that.
 
     After a failure multiprocessing runs the exit handlers when the process exits, so that the

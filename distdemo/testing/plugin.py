@@ -10,13 +10,19 @@ This module never imports torch, and forks nothing if no test is marked.
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 from bdb import BdbQuit
 from collections.abc import Generator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from distdemo.launcher import torch_import
+from distdemo.launcher.handover import hand_over
+from distdemo.launcher.torch_import import threads
 from distdemo.testing import RanksError
 from distdemo.testing.mark import SIZE, THIS_RANK, mark_of, options_of, parse_mark
 
@@ -48,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     Pytest rewrites every module of a package with a plugin, which is slow, and runpy can't run
     rewritten modules.
     """
+    if _is_alone():  # before pytest captures output or loads anything of the session
+        hand_over("distdemo.testing.plugin.run_session")
     hook = pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("distdemo")
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
@@ -56,6 +64,30 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         action="store_true",
         help="Show the calls of all ranks of a test that failed on ranks.",
     )
+
+
+def _is_alone() -> bool:
+    """Return True if this process runs nothing but a session of pytest that has just started."""
+    if torch_import.from_warm_process or "torch" in sys.modules or len(threads()) > 1:
+        return False
+    main = sys.modules["__main__"]
+    module = getattr(main.__spec__, "name", "")
+    is_script = Path(sys.argv[0]).name == "pytest" and getattr(main, "__file__", "") == sys.argv[0]
+    return is_script or module == "pytest.__main__"
+
+
+def run_session() -> None:
+    """Run a session of pytest in the warm process, as its script does, and exit as Python does."""
+    from distdemo.launcher.program import exit_handlers
+    from distdemo.launcher.rank import exit_as_python
+
+    end = None
+    try:
+        with exit_handlers():
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except BaseException as raised:  # the exit code
+        end = raised
+    exit_as_python(end)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,7 +19,7 @@ from distdemo.cli.session import Session
 from distdemo.encoding import decode
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher import handover
-from distdemo.warm.records import Answer, Settings, WarmReport
+from distdemo.warm.records import Answer, WarmReport
 
 if TYPE_CHECKING:
     import socket
@@ -89,7 +89,7 @@ def _start(idle_s: float) -> None:
         cwd="/",
         start_new_session=True,
     )
-    host.send(Settings(idle_s))
+    host.send(idle_s)
     try:
         problem = host.receive(LOAD_S)
     except HostError as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import io
 import json
 import os
 import select
@@ -25,11 +24,11 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import distdemo
@@ -40,7 +39,7 @@ from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
 from distdemo.launcher.host import Channel
 from distdemo.launcher.process_tree import Cleanup, die_with_parent
 from distdemo.warm import same
-from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request, Settings
+from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
 
 LOOK_S = 5.0  # between two looks at the files and the socket
 REQUEST_S = 2.0  # for a client to send its request
@@ -49,7 +48,7 @@ PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 def serve(channel: Channel) -> None:
     """Serve until the process is idle or out of date; first report an error, or an empty text."""
-    settings: Settings = channel.receive()
+    idle_s: float = channel.receive()
     with torch_import.recorded_variables() as names:
         _load_modules()
     gc.freeze()
@@ -60,12 +59,13 @@ def serve(channel: Channel) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
         listener.listen()
+        os.close(os.pidfd_open(os.getpid()))  # needs Linux 5.3
         os.close(folder)
     except OSError as error:
         channel.send(str(error))
         return
     with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
-        host = _Host(listener, settings.idle_s, channel.variables | names, cleanup)
+        host = _Host(listener, idle_s, channel.variables | names, cleanup)
         channel.send("")
         channel.close()
         host.run()
@@ -97,14 +97,12 @@ class _Host:
         self, listener: socket.socket, idle_s: float, names: set[str], cleanup: Cleanup
     ) -> None:
         self._listener = listener
-        self._path = listener.getsockname()
         self._inode = _inode()
         self._idle_s = idle_s
         self._cleanup = cleanup
         self._names = names
         self._files = same.files()
         self._facts = {
-            **same.process_facts(os.getpid()),
             **handover.python_facts(),
             **same.variables(os.environ, names),
         }
@@ -115,7 +113,7 @@ class _Host:
 
     def run(self) -> None:
         """Fork a guardian for every client, until this process is idle, old or asked to exit."""
-        signal.signal(signal.SIGTERM, _exit)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         with suppress(SystemExit), self._selector, self._listener:
             self._selector.register(self._listener, selectors.EVENT_READ)
             while True:
@@ -180,19 +178,20 @@ class _Host:
             )
             if not reason and message == GO and len(descriptors) == len(request.descriptors):
                 status = 0
-                _watch(connection, _Program(request, descriptors, same.status_of(client)))
+                taken = same.status_of(client)
+                _watch(connection, partial(_start, request, descriptors, taken))
         finally:
             os._exit(status)
 
     def _difference(self, request: Request, client: int) -> str:
         """Return the reason why the program must run in its own process, or an empty text."""
         try:
-            facts = same.process_facts(client)
+            theirs, ours = map(same.process_facts, (client, os.getpid()))
             os.chdir(f"/proc/{client}/cwd")
         except OSError as error:
             return f"The entry of the process in /proc can't be read: {error.strerror}."
-        theirs = {**facts, **request.python, **same.variables(request.environ, self._names)}
-        reason = same.difference(theirs, self._facts)
+        theirs |= {**request.python, **same.variables(request.environ, self._names)}
+        reason = same.difference(theirs, {**ours, **self._facts})
         if not reason and (name := same.shadowing(request.path[0])):
             reason = f"{name} in {request.path[0] or '.'} hides a module of that name."
         return reason
@@ -204,11 +203,6 @@ def _inode() -> int:
         return os.stat(f"{handover.folder()}/{handover.NAME}", follow_symlinks=False).st_ino  # noqa: PTH116 - as in ``handover``
     except OSError:
         return 0
-
-
-def _exit(*_: object) -> NoReturn:
-    """Handle SIGTERM."""
-    raise SystemExit
 
 
 def _received(connection: socket.socket) -> Request:
@@ -231,14 +225,19 @@ def _received(connection: socket.socket) -> Request:
     return request
 
 
-def _watch(connection: socket.socket, program: _Program) -> None:
-    """Start the program, forward the client's signals to it, and report its end."""
+def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
+    """Start the program, forward the client's signals to it, and report its end.
+
+    Args:
+        connection: Connection to the client.
+        start: Function that forks the program and returns its process id.
+    """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    signal.signal(signal.SIGCHLD, _ignore)
-    pid = program.start(connection, (reader, writer))
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # the pipe is readable then
+    pid = start()
     wake: list[Any] = [reader]
     while True:
         if connection in select.select([connection, *wake], [], [])[0]:
@@ -262,106 +261,81 @@ def _watch(connection: socket.socket, program: _Program) -> None:
             return
 
 
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Handle SIGCHLD: the wake-up pipe is readable."""
-
-
 # ------------------------------------------------------------------------------- in the program
 
 
-@dataclass(slots=True)
-class _Program:
-    """A program that is forked from its guardian.
+def _start(request: Request, descriptors: Sequence[int], client: dict[str, str]) -> int:
+    """Fork the program and return its process id.
 
-    Attributes:
+    Args:
         request: Request of the client.
         descriptors: Descriptors of the client.
         client: Lines of the client's status in ``/proc``.
     """
-
-    request: Request
-    descriptors: list[int]
-    client: dict[str, str]
-
-    def start(self, connection: socket.socket, pipe: tuple[int, int]) -> int:
-        """Fork the program and return its process id.
-
-        Args:
-            connection: Connection to the client, which the program closes.
-            pipe: Pipe of the guardian, which the program closes.
-        """
-        guardian = os.getpid()
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-        pid = os.fork()
-        if pid == 0:
-            die_with_parent()
-            if os.getppid() != guardian:
-                os._exit(1)
-            os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            connection.close()
-            for fd in pipe:
-                os.close(fd)
-            self._become()
-        with suppress(OSError):  # the program has done so
-            os.setpgid(pid, pid)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for fd in self.descriptors:
-            os.close(fd)
-        return pid
-
-    def _become(self) -> NoReturn:
-        """Take over what the client has, and run its program."""
-        try:
-            self._place_descriptors()
-            os.umask(int(self.client["Umask"], 8))
-            os.environ.clear()
-            os.environ.update(self.request.environ)
-            time.tzset()
-            tempfile.tempdir = None
-            sys.argv = [*self.request.argv]
-            sys.path[:] = self.request.path
-            _open_streams()
-            numpy_random: Any = sys.modules.get("numpy.random")
-            if numpy_random is not None:
-                numpy_random.seed()
-            torch_import.from_warm_process = True
-            _restore_signals(int(self.client["SigIgn"], 16), int(self.client["SigBlk"], 16))
-            module, _, function = self.request.program.rpartition(".")
-            getattr(import_module(module), function)()
-        except BaseException:  # all that a program raises itself, it reports
-            traceback.print_exc()
-        finally:
+    guardian = os.getpid()
+    numbers = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent()
+        if os.getppid() != guardian:
             os._exit(1)
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        _become(request, descriptors, client)
+    with suppress(OSError):  # the program has done so
+        os.setpgid(pid, pid)
+    signal.pthread_sigmask(signal.SIG_SETMASK, numbers)
+    for fd in descriptors:
+        os.close(fd)
+    return pid
 
-    def _place_descriptors(self) -> None:
-        """Give the client's descriptors their numbers."""
-        numbers = self.request.descriptors
-        above = max(*numbers, *self.descriptors) + 1
-        moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in self.descriptors]
-        for fd in self.descriptors:
-            os.close(fd)
-        for fd, number in zip(moved, numbers, strict=True):
-            os.dup2(fd, number)
-            os.close(fd)
+
+def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]) -> NoReturn:
+    """Take over what the client has, and run its program."""
+    try:
+        _place(descriptors, request.descriptors)
+        os.umask(int(client["Umask"], 8))
+        os.environ.clear()
+        os.environ.update(request.environ)
+        time.tzset()
+        tempfile.tempdir = None
+        sys.argv = [*request.argv]
+        sys.path[:] = request.path
+        _open_streams()
+        numpy_random: Any = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed()
+        torch_import.from_warm_process = True
+        _restore_signals(int(client["SigIgn"], 16), int(client["SigBlk"], 16))
+        module, _, function = request.program.rpartition(".")
+        getattr(import_module(module), function)()
+    except KeyboardInterrupt:  # before the program had a handler
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # all that a program raises itself, it reports
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Give the client's descriptors their numbers, and close all others."""
+    above = max(*numbers, *descriptors) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
+    os.closerange(3, above)
+    for fd, number in zip(moved, numbers, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
 
 
 def _open_streams() -> None:
     """Open the standard streams as Python does at its start, which has chosen their encoding."""
-    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
-        buffering = 0 if old.write_through else -1  # python -u
-        file: Any = open(fd, f"{mode}b", buffering, closefd=False)  # noqa: SIM115 - stays open
-        getattr(file, "raw", file).name = f"<{name}>"
-        stream = io.TextIOWrapper(
-            file,
-            old.encoding,
-            old.errors,
-            newline="\n",
-            line_buffering=not old.write_through and (fd == 2 or os.isatty(fd)),
-            write_through=old.write_through,
-        )
-        stream.mode = mode  # type: ignore[misc]  # as Python sets it
+        buffering = 1 if fd == 2 or os.isatty(fd) else -1
+        mode = "w" if fd else "r"
+        stream: Any = open(fd, mode, buffering, old.encoding, old.errors, "\n", closefd=False)  # noqa: SIM115 - stays open
+        stream.reconfigure(write_through=old.write_through)  # python -u
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

@@ -8,7 +8,11 @@ from typing import Literal
 
 MAX_REQUEST_BYTES = 8 << 20  # the system's limit on arguments and variables is 2 MiB; JSON escapes
 
-Program = Literal["distdemo.__main__.run_here", "distdemo.launcher.host.main"]
+Program = Literal[
+    "distdemo.__main__.run_here",
+    "distdemo.launcher.host.main",
+    "distdemo.testing.plugin.run_session",
+]
 """Functions that a forked child can run."""
 
 
@@ -49,13 +53,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of the warm process: seconds without a command after which it exits."""
-
-    idle_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class WarmReport:
     """Report of ``distdemo warm``.
 
@@ -74,4 +71,3 @@ class WarmReport:
     idle_s: float = 0.0
     commands: int = 0
     cold: str = ""
-    ok: bool = True

@@ -105,7 +105,7 @@ def shadowing(folder: str) -> str:
     Args:
         folder: First folder of the client's ``sys.path``: that of its script, or the working one.
     """
-    with suppress(OSError), os.scandir(folder or ".") as entries:
+    with suppress(OSError), os.scandir(os.path.abspath(folder)) as entries:
         for entry in entries:
             module = sys.modules.get(entry.name.partition(".")[0])
             is_code = entry.name.endswith((".py", ".so", ".pyc")) or entry.is_dir()

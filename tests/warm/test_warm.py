@@ -63,6 +63,38 @@ def test_a_program_has_what_its_command_has(warm: Warm) -> None:
     assert facts[0]["descriptor"] == "another input"
 
 
+def test_a_session_of_pytest_is_that_of_its_own_process(warm: Warm, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SESSION)
+    before = warm.status()["commands"]
+    words = (sys.executable, "-m", "pytest", "-v", "-W", "error", "-p", "no:cacheprovider")
+    ours, theirs = (
+        warm.run(*words, cwd=tmp_path, env=env, text=True) for env in (warm.env, warm.cold)
+    )
+    assert ours.returncode == theirs.returncode == 1
+    assert "torch was loaded" in ours.stdout
+    assert re.sub(r"\d+\.\d+s|=+", "", ours.stdout) == re.sub(
+        r"\d+\.\d+s|=+", "", theirs.stdout.replace("torch was not loaded", "torch was loaded")
+    )
+    assert ours.stderr == theirs.stderr
+    assert wait_until(lambda: warm.status()["commands"] == before + 1)
+
+
+SESSION = """
+import sys
+import pytest
+WAS_LOADED = "torch" in sys.modules
+
+@pytest.mark.ranks(2)
+def test_on_ranks(rank):
+    assert rank == 0
+
+def test_here():
+    print(f"torch was {'not ' * (not WAS_LOADED)}loaded")
+    assert [1, 2] == [1, 3]
+"""
+"""Test file with two tests that fail."""
+
+
 def test_a_report_says_that_the_ranks_come_from_the_warm_process(warm: Warm) -> None:
     assert (
         "Started by fork: from the warm process" in warm.run("hello", "--verbose", text=True).stdout
