@@ -17,7 +17,7 @@ from distdemo.parity.cases import (
     times,
 )
 from distdemo.parity.compare import Key
-from distdemo.parity.placements import Explanation, scales
+from distdemo.parity.placements import Explanation, is_split_way, scales
 from distdemo.parity.records import Difference
 from distdemo.parity.sketches import Sketch, distance
 
@@ -36,8 +36,9 @@ HINTS = {
     "ranks: take the mean as the loss, or add the gradients up.",
     "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
     "have it: accumulation steps, loss scale, the number of ranks.",
-    "odd": "Such a factor comes from clipping by a norm that isn't the whole model's, or from the "
-    "scale of the loss; in half precision, from sums of many equal rows.",
+    "odd": "A factor of all gradients comes from clipping, by a norm that isn't the model's or "
+    "that a wrong gradient has changed (marked below), or from the scale of the loss; in half "
+    "precision, from sums of many equal rows.",
     "zero": "Check that the loss depends on it on every rank: a collective without autograd "
     "passes no gradient on.",
     "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
@@ -195,6 +196,13 @@ def _unlike_axis(cases: Cases, case: Case) -> int | None:
     return None
 
 
+def is_rescaled(cases: Cases, case: Case) -> bool:
+    """Return True if every rank may hold a multiple of its piece, by a factor of no meaning."""
+    pieces = dict(_pieces(cases, case))
+    factors = _scales(case, pieces)
+    return len(factors) == len(pieces) and not any(map(_is_simple, factors.values()))
+
+
 def _scales(case: Case, pieces: Mapping[int, tuple[Sketch, Sketch]]) -> dict[int, float]:
     """Return the factors of the ranks that hold a multiple of their piece of the reference."""
     factors: dict[int, float] = {}
@@ -206,28 +214,27 @@ def _scales(case: Case, pieces: Mapping[int, tuple[Sketch, Sketch]]) -> dict[int
 
 
 def _pieces(cases: Cases, case: Case) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
-    """Yield each rank that holds a part, its columns, and those of the reference."""
+    """Yield each rank that holds a part, with this part and that of the reference."""
     for rank, part in enumerate(case.parts):
-        if part is not None and all(part.lengths):
-            piece = _piece(cases, case, rank, part)
-            if piece is case.reference:
-                yield rank, (part, piece)
-            elif piece is not None:
-                yield rank, (part.slice(piece.dims[0], 0, part.lengths[0]), piece)
+        piece = _piece(cases, case, rank, part) if part and all(part.lengths) else None
+        if piece is not None:
+            yield rank, piece
 
 
-def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
-    """Return the columns of the reference that a rank holds."""
+def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> tuple[Sketch, Sketch] | None:
+    """Return what a rank holds and the same of the reference; of a split tensor, its columns."""
     if part.lengths == case.reference.lengths:
-        return case.reference
-    own = cases.results.get(("initial", 0, case.key[2]))
-    splits = [axis for axis, way in enumerate(own.placement if own else ()) if way != "R"]
-    if len(splits) != 1 or not cases.is_way(("initial", 0, case.key[2]), splits[0], "S(0)"):
+        return part, case.reference
+    ways = cases.placement(("initial", 0, case.key[2]))
+    splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
+    if len(splits) != 1:
         return None
-    line = next(line for line in cases.mesh.lines(splits[0]) if rank in line)
+    ((axis, dim),) = splits
+    line = next(line for line in cases.mesh.lines(axis) if rank in line)
     before = [case.parts[other] for other in line[: line.index(rank)]]
-    start = sum(other.lengths[0] for other in before if other is not None)
-    return case.reference.slice(0, start, part.lengths[0])
+    start = sum(other.lengths[dim] for other in before if other is not None)
+    length = part.lengths[dim]
+    return part.slice(dim, 0, length), case.reference.slice(dim, start, length)
 
 
 def _clips_text(cases: Cases, step: int) -> list[str]:

@@ -7,6 +7,7 @@ a gradient or a parameter. Without training, every output matters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -15,6 +16,7 @@ from distdemo.parity.backward import (
     clipped_difference,
     fewer_steps_difference,
     gradient_difference,
+    is_rescaled,
     parameter_difference,
     skipped_step_difference,
 )
@@ -58,13 +60,28 @@ def first_difference(cases: Cases) -> Difference | None:
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
     found = seeds_difference(cases) or fewer_steps_difference(cases)
     if found is None and any(_matters(cases, key) for key in causes):
-        first = cases.case(causes[0])
+        key = _first(cases, causes)
+        first = cases.case(key)
         found = (
             cases.not_finite(first)
-            or skipped_step_difference(cases, causes[0][1])
-            or VERDICTS[causes[0][0]](cases, first)
+            or skipped_step_difference(cases, key[1])
+            or VERDICTS[key[0]](cases, first)
         )
     return found or same_batch_difference(cases) or _nothing_compared(cases)
+
+
+def _first(cases: Cases, causes: Sequence[Key]) -> Key:
+    """Return the first cause.
+
+    If gradients are clipped by hand, one that is wrong gives all of them another factor. So one
+    that is no multiple of the reference comes before those that are.
+    """
+    first = causes[0]
+    if first[0] == "gradient" and is_rescaled(cases, cases.case(first)):
+        for key in causes:
+            if key[:2] == first[:2] and not is_rescaled(cases, cases.case(key)):
+                return key
+    return first
 
 
 def _nothing_compared(cases: Cases) -> Difference | None:

@@ -28,7 +28,8 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
     if copied:
         yield (
             f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
-            "ranks had drawn differently; --own-start compares the program's own."
+            "ranks had drawn differently. Is the seed the same on every rank? --own-start compares "
+            "the program's own values."
         )
     yield from _unlike_starts(comparing)
     if unplaced:

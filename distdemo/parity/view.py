@@ -97,7 +97,12 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
         )
     if len(grid.rows) > MAX_ROWS:
         left_out = len(grid.rows) - MAX_ROWS
-        grid.rows[MAX_ROWS:] = [[f"{sign.more} {left_out:,} more; --format json has all"]]
+        marked = difference.name if difference else ""
+        names = [*_ordered(rows, modules)]
+        at = names.index(marked) if marked in names else 0
+        start = min(max(0, at - MAX_ROWS // 2), left_out)
+        shown = grid.rows[start : start + MAX_ROWS]
+        grid.rows[:] = [*shown, [f"{sign.more} {left_out:,} more; --format json has all"]]
     return grid
 
 
