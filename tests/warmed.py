@@ -31,7 +31,7 @@ class Warm:
         self.env.pop("PYTHONUNBUFFERED", None)
         self.cold = {**self.env, "XDG_RUNTIME_DIR": str(place)}
         self.place = place
-        self.folder = runtime / "distdemo"
+        self.folder = runtime / "distdemo-warm"
 
     def run(self, *words: object, env: dict[str, str] | None = None, **options: Any) -> Any:
         """Run a command line to its end: distdemo, unless it begins with a path of a program."""

@@ -68,7 +68,7 @@ def folder() -> str:
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     return os.path.join(  # noqa: PTH118 - pathlib is slow to import
         base if base.startswith("/") else os.path.expanduser("~/.cache"),  # noqa: PTH111 - as above
-        "distdemo",
+        "distdemo-warm",
     )
 
 

@@ -308,7 +308,7 @@ def test_a_warm_process_that_does_not_answer_stops_no_command(warm: Warm) -> Non
 
 def plant(kind: str, runtime: Path, listener: socket.socket) -> None:
     """Put something in the place of the warm process's socket, or make its folder unsafe."""
-    folder = runtime / "distdemo"
+    folder = runtime / "distdemo-warm"
     folder.mkdir(mode=0o700)
     if kind == "file":
         (folder / "warm").write_text("")
