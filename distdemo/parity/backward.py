@@ -148,6 +148,11 @@ def _partial_difference(cases: Cases, case: Case) -> Difference:
         *_others(cases, case.key, lambda own: own.holds and own.placement[index] == "P"),
     ]
     over = cases.over(index)
+    clipped = cases.results.get(("clipped", *case.key[1:]))
+    if clipped is not None and "P" not in clipped.placement:
+        what = f"clip_grad_norm_ is called before {case.label} is reduced{over}."
+        facts += _clips_text(cases, case.key[1])
+        return cases.difference(case.key, "gradient", what, HINTS["clipped"], facts, axis=axis.name)
     what = f"{case.label} is not reduced{over}."
     hint = HINTS["mean" if is_mean else "partial"].format(over=over)
     return cases.difference(case.key, "gradient", what, hint, facts, axis=axis.name)

@@ -1,5 +1,5 @@
 # number: 3
-# title: Scatter rows, work on them, and gather the results
+# title: Scatter rows and gather results with send and receive
 # hints: Three steps, scatter, work and gather. Which of them does rank 0 do alone, and which do all
 #   ranks do at the same time?
 # hints: If rank 0 sends a row and waits for its result before it sends the next row, only one rank
