@@ -30,7 +30,7 @@ PROGRAMS = ("run", "parity")
 _OPS = {op.command: op for op in ops.REGISTRY.values()}
 _PANELS: dict[str, dict[str, str]] = {
     LEARN: {
-        "learn": "Learn step by step: predict, run, compare; with exercises.",
+        "learn": "Learn step by step; write exercises, a notebook, slides.",
         "explain": "List the operations, or draw one: data, moves, cost.",
         "shell": "Type Python that runs on every rank (notebooks: %%ranks).",
         "mistakes": "Run common bugs: what each does, the report, and the fix.",
@@ -42,7 +42,7 @@ _PANELS: dict[str, dict[str, str]] = {
         **{name: op.doc.summary for name, op in _OPS.items()},
     },
     PROGRAM: {
-        "run": "Run your own program on every rank, under the sanitizer.",
+        "run": "Run your program on every rank; name the line that hangs it.",
         "parity": "Compare your program on one rank and on N, tensor by tensor.",
         "postmortem": "Find the rank and line at fault after a hang or a crash.",
     },

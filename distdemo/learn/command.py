@@ -58,7 +58,7 @@ class LearnOptions:
     epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write class --solutions",
 )
 def learn(session: Session, options: LearnOptions) -> Result:
-    """Learn step by step: predict, run, compare; with exercises.
+    """Learn step by step; write exercises, a notebook, slides.
 
     Each step shows a program and asks what a rank will hold. Then the program runs on real ranks.
     Without a terminal only STEP runs, with the prediction from standard input, or the steps are

@@ -117,7 +117,7 @@ class RunOptions(ProgramOptions, WorldOptions):
     "package.module",
 )
 def run(session: Session, options: RunOptions) -> Result:
-    """Run your own program on every rank, under the sanitizer.
+    """Run your program on every rank; name the line that hangs it.
 
     FILE is a script, as for torchrun: it creates its process group itself. FILE:FUNCTION is a
     function, which every rank calls with the group ready.
