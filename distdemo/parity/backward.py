@@ -67,6 +67,7 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
         rank for rank, (part, own) in pieces.items() if case.tolerance.deviation(part, own) <= 1
     ]
     wrong = [rank for rank in pieces if right and rank not in right]
+    right = right if wrong else []
     if case.result.holds and not (right and case.result.factor != 1):
         return (
             _partial_difference(cases, case)

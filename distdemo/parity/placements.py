@@ -373,9 +373,12 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    is_ratio = round(larger) > 1 and abs(larger - round(larger)) <= NEAR * larger
-    if simple and len(its) == 1 and not is_ratio:
-        return None
+    if simple and len(its) == 1:  # any number is a multiple of any other
+        whole_number = round(larger)
+        if whole_number < 2 or abs(larger - whole_number) > NEAR * larger:
+            return None
+        ratio = whole_number if abs(factor) > 1 else 1 / whole_number
+        return math.copysign(ratio, factor)
     return factor
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -219,20 +220,23 @@ class Recorder:
             self._own = replace(self._own, backwards=counts)
         self._backward_calls = 0
 
-    def _leave(self) -> None:
+    def _leave(self, *, has_ended: bool = False) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
 
-        Until then the program continues: another rank may need its next messages.
+        Until then the program continues, as another rank may need its next messages. A single rank
+        waits here instead, before the program writes a checkpoint.
         """
         if not self._has_left:
             self._has_left = True
             self._write(self._step)
             self._rank.send(None)
+            while self._rank.world_size == 1 and not has_ended:
+                time.sleep(60)
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
         self._end_step()
-        self._leave()
+        self._leave(has_ended=True)
 
     def _write(self, steps: int) -> None:
         self._note_groups()

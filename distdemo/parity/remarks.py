@@ -57,10 +57,14 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
     """Yield remarks on split parameters that the ranks drew in another way than the reference."""
     equal: list[str] = []
     scaled: list[str] = []
-    for kind, _, name in comparing.keys:
+    starts = [key for key in comparing.keys if key[0] == "start"]
+    wholes = [sketch for key in starts for sketch in comparing.reference.sketches(key)]
+    if not all(whole and math.isfinite(whole.norm) for whole in wholes):
+        return  # some were never initialised
+    for _, _, name in starts:
         pieces = [own for own in comparing.ranks.sketches(("start", 0, name)) if own and own.norm]
         whole = comparing.reference.sketches(("start", 0, name))[0]
-        if kind != "start" or len(pieces) < 2 or whole is None or not _varies(whole):
+        if len(pieces) < 2 or whole is None or not _varies(whole):
             continue
         if pieces[0].lengths == whole.lengths:
             continue
@@ -97,7 +101,7 @@ def _varies(sketch: Sketch) -> bool:
     sums, squares = sketch.columns[0]
     count = _count([sketch])
     mean = float(sums.sum()) / count
-    return float(squares.sum()) / count > (1 + 1e-6) * mean**2
+    return math.inf > float(squares.sum()) / count > (1 + 1e-6) * mean**2
 
 
 def _listed(names: list[str]) -> str:

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.cases import Cases
@@ -111,6 +113,7 @@ def _run(
     return run_notes(written, replace(world, verdict=None, outcomes=()), printed)
 
 
+@np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
 def _compared(report: ParityReport, request: Request, run: Callable[..., RunNotes]) -> ParityReport:
     copies = request.reference_size == 1
     reference = run("reference", "save" if copies else "keep")
