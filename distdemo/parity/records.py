@@ -25,8 +25,8 @@ class Recording:
         folder: Temporary folder of the command, which holds the runs' files.
         run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
         steps: Number of training steps to record; then the program is stopped.
-        start: ``save`` the initial parameters, ``copy`` them from the reference, copy them and
-            ``move`` each by one unit in the last place, or ``keep`` the program's own.
+        start: ``save`` the initial parameters, ``copy`` them from those that were saved, copy them
+            and ``move`` each by one unit in the last place, or ``keep`` the program's own.
         seed: Seed for torch, NumPy and random on every rank, or None.
         epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
     """

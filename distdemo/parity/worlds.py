@@ -120,7 +120,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
     report = replace(report, world=reference.world)
     if not reference.keys:
         return replace(report, difference=_nothing(reference))
-    moved = run("moved", "move" if copies else "keep", reference.epsilon)
+    moved = run("moved", "move", reference.epsilon)
     if any(_differing(reference, moved, FAR)):
         difference = _not_reproducible(reference, run("again", "copy" if copies else "keep"))
         if difference is not None:

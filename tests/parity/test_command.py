@@ -174,8 +174,9 @@ def test_a_program_that_is_not_reproducible_is_told_so(command, edited):
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("compiler")
-def test_two_ranks_can_be_the_reference(command):
-    document = command.document("parity", EXAMPLES / "ddp.py", "-n", 4, "--ranks-reference", 2)
+@pytest.mark.parametrize("name", ["ddp.py", "fsdp2.py"])
+def test_two_ranks_can_be_the_reference(command, name):
+    document = command.document("parity", EXAMPLES / name, "-n", 4, "--ranks-reference", 2)
     assert (document["unexplained"], document["reference_size"]) == (0, 2)
 
 
