@@ -37,7 +37,7 @@ from distdemo.parity.records import EVALUATION, Clip, MeshNote, Note, RankNotes,
 from distdemo.parity.sketches import write_notes
 from distdemo.parity.start import MODEL_AXES, Start, local
 
-PIECE = 1 << 20  # elements that are converted to float64 at a time
+PIECE = 1 << 16  # elements that are converted to float64 at a time: larger ones fragment the heap
 MAX_TENSORS = 20_000
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
 Key = tuple[str, int, str]
