@@ -54,7 +54,7 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
 
 
 def _unlike_starts(comparing: Comparing) -> Iterator[str]:
-    """Yield remarks on split parameters that the ranks drew in another way than the reference."""
+    """Yield remarks on split parameters that the ranks drew differently from the reference."""
     equal: list[str] = []
     scaled: list[str] = []
     starts = [key for key in comparing.keys if key[0] == "start"]
