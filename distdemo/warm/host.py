@@ -42,7 +42,6 @@ from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
 
 LOOK_S = 5.0  # between two looks at the files and the socket
-REQUEST_S = 2.0  # for a client to send its request
 PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 
@@ -166,7 +165,7 @@ class _Host:
             for fd in (*self._guardians, *self._cleanup.descriptors):
                 os.close(fd)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            connection.settimeout(REQUEST_S)
+            connection.settimeout(handover.ANSWER_S)
             request = _received(connection)
             reason = self._difference(request, client)
             left = max(0.0, self._idle_s - (time.monotonic() - self._last))
@@ -232,13 +231,9 @@ def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
         connection: Connection to the client.
         start: Function that forks the program and returns its process id.
     """
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer)
+    wake: list[Any] = [handover.wake_up_pipe()]
     signal.signal(signal.SIGCHLD, lambda *_: None)  # the pipe is readable then
     pid = start()
-    wake: list[Any] = [reader]
     while True:
         if connection in select.select([connection, *wake], [], [])[0]:
             message = connection.recv(1)
@@ -249,7 +244,7 @@ def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
             if message[0] in handover.FORWARDED:
                 (os.killpg if message[0] in KEYBOARD else os.kill)(pid, message[0])
             continue
-        os.read(reader, 64)
+        os.read(wake[0], 64)
         ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if ended and os.WIFSTOPPED(status):
             connection.send(bytes([STOPPED, os.WSTOPSIG(status)]))
