@@ -18,7 +18,7 @@ PREFIXES = (
     *("LD_", "PYTHON", "MALLOC_", "LC_", "NPY_", "NUMPY_", "OPENSSL_", "GFORTRAN_"),
     *("OMP", "GOMP_", "KMP_", "ACC_", "MKL", "OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"),
     *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "TORCH", "PYTORCH_"),
-    *("NCCL_", "GLOO_", "MPI_", "I_MPI_"),
+    *("NCCL_", "GLOO_", "MPI_", "I_MPI_", "INTEL_"),
 )
 """Prefixes of variables that libraries read when they are loaded.
 
