@@ -139,7 +139,7 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
         "argv": sys.argv,
         "path": sys.path,
         "environ": dict(os.environ),
-        "python": python_facts(),
+        "facts": own_facts(),
         "descriptors": inheritable(),
     }
     file = os.memfd_create("distdemo-request", os.MFD_CLOEXEC)
@@ -154,10 +154,10 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
     return dict(answer)
 
 
-def python_facts() -> dict[str, str]:
-    """Return what distinguishes this Python from another, and its distdemo, by name."""
+def own_facts() -> dict[str, str]:
+    """Return what no other process can read: which Python and distdemo this is, and more."""
     flags = (sys.flags, sys.warnoptions, sys._xoptions)  # noqa: SLF001 - documented
-    return {
+    facts = {
         "Python": sys.executable,
         "version of Python": sys.version,
         "environment of Python": sys.prefix,
@@ -165,6 +165,10 @@ def python_facts() -> dict[str, str]:
         "sys.path": repr(sys.path[1:]),
         "distdemo": __file__,
     }
+    for name in ("personality", "timerslack_ns"):
+        with suppress(OSError), open(f"/proc/self/{name}") as file:  # noqa: PTH123 - as above
+            facts[name] = file.read().strip()
+    return facts
 
 
 def inheritable() -> list[int]:

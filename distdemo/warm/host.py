@@ -102,7 +102,7 @@ class _Host:
         self._names = names
         self._files = same.files()
         self._facts = {
-            **handover.python_facts(),
+            **handover.own_facts(),
             **same.variables(os.environ, names),
         }
         self._commands = 0
@@ -189,7 +189,7 @@ class _Host:
             os.chdir(f"/proc/{client}/cwd")
         except OSError as error:
             return f"The entry of the process in /proc can't be read: {error.strerror}."
-        theirs |= {**request.python, **same.variables(request.environ, self._names)}
+        theirs |= {**request.facts, **same.variables(request.environ, self._names)}
         reason = same.difference(theirs, {**ours, **self._facts})
         if not reason and (name := same.shadowing(request.path[0])):
             reason = f"{name} in {request.path[0] or '.'} hides a module of that name."
@@ -315,7 +315,7 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
 
 def _place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
     """Give the client's descriptors their numbers, and close all others."""
-    above = max(*numbers, *descriptors) + 1
+    above = max(*numbers, *map(int, os.listdir("/proc/self/fd"))) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
     os.closerange(3, above)
     for fd, number in zip(moved, numbers, strict=True):

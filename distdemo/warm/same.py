@@ -39,6 +39,9 @@ STATUS = {
     "Seccomp_filters": "seccomp filters",
     "Cpus_allowed_list": "processors",  # torch's and BLAS's pools are sized at import
     "Mems_allowed_list": "memory nodes",
+    "THP_enabled": "use of large pages",
+    "Speculation_Store_Bypass": "speculative store bypass",
+    "SpeculationIndirectBranch": "speculation of indirect branches",
 }
 """Lines of ``/proc/PID/status`` that must be equal."""
 STAT = {16: "nice value", 37: "real-time priority", 38: "scheduling policy"}
