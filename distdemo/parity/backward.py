@@ -16,9 +16,8 @@ from distdemo.parity.cases import (
     ranks_named,
     times,
 )
-from distdemo.parity.compare import Key
 from distdemo.parity.placements import Explanation, is_split_way, scales
-from distdemo.parity.records import Difference
+from distdemo.parity.records import Difference, Key
 from distdemo.parity.sketches import Sketch, distance
 
 MOST = 1025  # largest factor that is a number of ranks or of micro-batches

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distdemo.parity.compare import OWN, Comparing, Key
-from distdemo.parity.placements import Explanation, Mesh, Placement, Tolerance
-from distdemo.parity.records import Difference
+from distdemo.parity.compare import OWN, Comparing
+from distdemo.parity.placements import Explanation, Placement, Tolerance
+from distdemo.parity.records import Difference, Key, Mesh
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
 

@@ -18,19 +18,27 @@ from distdemo.parity.placements import (
     ROWS,
     Explanation,
     Grid,
-    Mesh,
     Placement,
     Tolerance,
     combinations,
     explain,
+    in_shape,
     meshes,
-    renamed,
+    named,
     scales,
 )
-from distdemo.parity.records import EVALUATION, GRADIENTS, KINDS, Comparison, Note, RankNotes
+from distdemo.parity.records import (
+    EVALUATION,
+    GRADIENTS,
+    KINDS,
+    Comparison,
+    Key,
+    Mesh,
+    Note,
+    RankNotes,
+)
 from distdemo.parity.sketches import Sketch, distance
 
-Key = tuple[str, int, str]
 Parts = Sequence[Sketch | None]
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
 MOVED = 30
@@ -93,10 +101,7 @@ def run_notes(
 ) -> RunNotes:
     """Return the notes of a run from what its ranks have written, and from rank 0's output."""
     tables = tuple(
-        {
-            (note.kind, note.step, note.name): (note, sketch)
-            for note, sketch in zip(notes.notes, sketches, strict=True)
-        }
+        {note.key: (note, sketch) for note, sketch in zip(notes.notes, sketches, strict=True)}
         for notes, sketches in ranks
     )
     return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
@@ -231,7 +236,7 @@ class Comparing:
     def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
         note = self.reference.note(key)
-        is_number = note is not None and key[0] in ("output", "loss") and note.shape == ()
+        is_number = note is not None and key[0] in ("output", "loss") and note.dims == (0,)
         senseless = {"mean": not is_number, ROWS: key[0] not in ACTIVATIONS, "P": key[0] in OWN}
         without = {way for way, is_senseless in senseless.items() if is_senseless}
         return combinations(parts, self.tolerance(key), without)
@@ -309,7 +314,7 @@ class Comparing:
         results: dict[Key, Explanation] = {}
         usual: Placement = ()
         for key in keys:
-            ways = self._ways(key, mesh.parts(self.parts(key)))
+            ways = self._ways(key, in_shape(mesh, self.parts(key)))
             own = usual if key[0] == "output" else ()
             if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
                 own = results["initial", 0, key[2]].placement
@@ -339,7 +344,7 @@ class Comparing:
         results = self._with_absent_gradients(mesh, results)
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
-        return renamed(mesh, inputs[0] if inputs else (), own), results
+        return named(mesh, inputs[0] if inputs else (), own), results
 
     def _with_absent_gradients(
         self, mesh: Mesh, results: dict[Key, Explanation]

@@ -8,9 +8,8 @@ from operator import eq
 import numpy as np
 
 from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, times
-from distdemo.parity.compare import Key
-from distdemo.parity.placements import ROWS, Placement, combinations, is_split_way
-from distdemo.parity.records import Difference
+from distdemo.parity.placements import ROWS, Placement, combinations, in_shape, is_split_way
+from distdemo.parity.records import Difference, Key
 from distdemo.view.format import listing
 
 SAME = 1e-4  # relative difference of two biases
@@ -246,7 +245,7 @@ def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
     if own is None:
         return (), 0
     bias = own[1].columns[0][0] * tables[case.key][0].rows
-    parts = cases.mesh.parts(case.parts)
+    parts = in_shape(cases.mesh, case.parts)
     found: list[tuple[Placement, int]] = []
     for placement, whole in combinations(parts, case.tolerance, {"mean"}):
         is_whole = whole.rows == case.reference.rows and whole.lengths == case.reference.lengths

@@ -21,7 +21,6 @@ from distdemo.parity.backward import (
     skipped_step_difference,
 )
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Key
 from distdemo.parity.forward import (
     initial_difference,
     input_difference,
@@ -31,7 +30,7 @@ from distdemo.parity.forward import (
     seeds_difference,
 )
 from distdemo.parity.placements import ROWS
-from distdemo.parity.records import GRADIENTS, Difference
+from distdemo.parity.records import GRADIENTS, Difference, Key
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
 """Parts of names of optimizers that hide a factor of the gradients."""

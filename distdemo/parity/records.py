@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from distdemo.encoding import derived
@@ -12,6 +13,8 @@ EVALUATION = -1
 """Step of tensors that are computed without gradients."""
 KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "parameter")
 GRADIENTS = ("gradient", "clipped")
+Key = tuple[str, int, str]
+"""Kind, step and name of a tensor."""
 
 
 # ------------------------------------------------------------------------------------- from a rank
@@ -50,8 +53,7 @@ class Note:
         step: Number of the training step.
         name: Name of the module or parameter.
         dtype: Name of the type.
-        shape: Shape at the first call.
-        dims: Dimensions that the sketch keeps.
+        dims: Dimensions that the sketch keeps; of a tensor without dimensions, ``(0,)``.
         lengths: Length of each.
         rows: Number of elements per column of the first kept dimension, over all calls.
         line: The user's line that called the module.
@@ -62,12 +64,16 @@ class Note:
     step: int
     name: str
     dtype: str
-    shape: tuple[int, ...]
     dims: tuple[int, ...]
     lengths: tuple[int, ...]
     rows: int = 0
     line: str = ""
     settings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Kind, step and name."""
+        return self.kind, self.step, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,36 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class MeshNote:
-    """A device mesh: its dimensions' names, its shape and the ranks in order."""
+class Axis:
+    """Dimension of a mesh of ranks; its name is empty if the program has given it none."""
 
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Mesh of ranks, such as a device mesh of the program, without dimensions of size 1.
+
+    Attributes:
+        axes: Dimensions.
+        ranks: Ranks in row-major order.
+    """
+
+    axes: tuple[Axis, ...]
     ranks: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(axis.size for axis in self.axes)
+
+    def lines(self, axis: int) -> list[tuple[int, ...]]:
+        """Return the ranks of each line along an axis."""
+        size = self.shape[axis]
+        stride = math.prod(self.shape[axis + 1 :])
+        starts = (at for at in range(len(self.ranks)) if at // stride % size == 0)
+        return [self.ranks[at : at + stride * size : stride] for at in starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +146,7 @@ class RankNotes:
     steps: int
     notes: tuple[Note, ...]
     groups: tuple[tuple[int, ...], ...] = ()
-    meshes: tuple[MeshNote, ...] = ()
+    meshes: tuple[Mesh, ...] = ()
     data_groups: tuple[tuple[int, ...], ...] = ()
     backward: str = ""
     stepped: str = ""
@@ -132,14 +162,6 @@ class RankNotes:
 
 
 # -------------------------------------------------------------------------------------- the report
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Dimension of the mesh of ranks."""
-
-    name: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)

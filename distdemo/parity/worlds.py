@@ -14,9 +14,9 @@ import numpy as np
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
+from distdemo.parity.compare import Comparing, RunNotes, run_notes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
+from distdemo.parity.records import KINDS, Difference, Key, ParityReport, Recording
 from distdemo.parity.remarks import remarks
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions

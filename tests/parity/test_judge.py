@@ -12,7 +12,7 @@ from sketching import sketch
 from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, run_notes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import Clip, MeshNote, Note, RankNotes
+from distdemo.parity.records import Axis, Clip, Mesh, Note, RankNotes
 
 ROWS = 8
 RATE = 0.1
@@ -33,11 +33,10 @@ class Notes:
         own = sketch(
             array.reshape(1) if array.ndim == 0 else array, (0,) if array.ndim == 0 else dims
         )
-        shape = array.shape
-        rows = rows or (array.size // shape[-1] if shape else 1)
+        rows = rows or (array.size // array.shape[-1] if array.shape else 1)
         line = f"line of {name}"
         kept = (own.dims, own.lengths, rows, line, settings or {})
-        self.notes.append(Note(kind, step, name, "float64", shape, *kept))
+        self.notes.append(Note(kind, step, name, "float64", *kept))
         self.sketches.append(replace(own, rows=rows))
 
     def finished(self, rank, **settings):
@@ -300,7 +299,7 @@ def test_what_agrees_before_a_difference_is_counted():
 # ----------------------------------------------------------------------------- tensor parallelism
 
 
-TP = MeshNote(("tp",), (2,), (0, 1))
+TP = Mesh((Axis("tp", 2),), (0, 1))
 
 
 def split_layer(*, norm=None, output=None, splits_rows=False):
