@@ -25,7 +25,6 @@ from distdemo.parity.placements import (
     in_shape,
     meshes,
     named,
-    scales,
 )
 from distdemo.parity.records import (
     EVALUATION,
@@ -80,12 +79,8 @@ class RunNotes:
     @cached_property
     def epsilon(self) -> float:
         """Epsilon of the coarsest type that the modules compute in."""
-        types = {
-            note.dtype
-            for key in self.keys
-            for note in [self.note(key)]
-            if note and key[0] == "output"
-        }
+        notes = (note for table in self.tables for note, _ in table.values())
+        types = {note.dtype for note in notes if note.kind == "output"}
         return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
     @property
@@ -132,7 +127,7 @@ class Comparing:
     @cached_property
     def keys(self) -> list[Key]:
         """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
-        steps = range(self.steps) if self.has_training else [EVALUATION]
+        steps = range(self.steps) if self.steps else [EVALUATION]
         keys = {key: at for at, key in enumerate(self.reference.keys)}
 
         def place(key: Key) -> tuple[int, int, int]:
@@ -143,35 +138,18 @@ class Comparing:
         return sorted(chosen, key=place)
 
     @cached_property
-    def has_training(self) -> bool:
-        """True if the program has computed gradients."""
-        return self.steps > 0
-
-    @cached_property
     def learns(self) -> bool:
         """True if the program has computed gradients that aren't all zero."""
-        sketches = (
-            sketch
-            for key in self.keys
-            if key[0] == "gradient"
-            for sketch in self.reference.sketches(key)
-        )
+        gradients = (key for key in self.keys if key[0] == "gradient")
+        sketches = (sketch for key in gradients for sketch in self.reference.sketches(key))
         return any(sketch is not None and sketch.norm != 0 for sketch in sketches)
 
     # ------------------------------------------------------------------------------- the tensors
 
     def parts(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch; a parameter that has no gradient has zeros."""
-        parts = self.ranks.sketches(key)
         kind, step, name = key
-        stage = self._ends.get(key)
-        if kind == "output" and name in self._owners:  # others may have nn.Identity in its place
-            owners = self._owners[name]
-            parts = [part if rank in owners else None for rank, part in enumerate(parts)]
-        if stage is not None:
-            held = self.parts(stage)
-            if any(held):
-                parts = [part if own else None for part, own in zip(parts, held, strict=True)]
+        parts = self.ranks.sketches(key)
         if kind == "clipped":  # not every rank may have clipped
             own = self.ranks.sketches(("gradient", step, name))
             parts = [part or other for part, other in zip(parts, own, strict=True)]
@@ -181,22 +159,30 @@ class Comparing:
                 parameter.scaled(0.0) if part is None and parameter is not None else part
                 for part, parameter in zip(parts, own, strict=True)
             ]
-        if kind in GRADIENTS:
-            steppers = self._steppers(step, name)
-            parts = [part if rank in steppers else None for rank, part in enumerate(parts)]
-        return parts
+        holders = self._holders(key)
+        return [part if rank in holders else None for rank, part in enumerate(parts)]
 
-    def _steppers(self, step: int, name: str) -> Collection[int]:
-        """Return the ranks whose optimizer updates a parameter; all ranks if none does.
+    def _holders(self, key: Key) -> Collection[int]:
+        """Return the ranks whose tensor counts; all ranks if there are no such ranks.
 
-        With ZeRO, one rank updates it and sends it to the other ranks, whatever gradient they have.
+        These are the ranks whose optimizer updates a parameter: with ZeRO, one rank updates it and
+        sends it to the other ranks, whatever gradient they have. Of a module's output they are the
+        ranks that have its parameters: others may have ``nn.Identity`` in its place.
         """
-        keys = [(kind, step, name) for kind in GRADIENTS]
-        ranks = [
-            rank
-            for rank, table in enumerate(self.ranks.tables)
-            if any(key in table and table[key][0].settings for key in keys)
-        ]
+        kind, step, name = key
+        ranks: Collection[int] = ()
+        if kind in GRADIENTS:
+            keys = [(kind, step, name) for kind in GRADIENTS]
+            ranks = [
+                rank
+                for rank, table in enumerate(self.ranks.tables)
+                if any(key in table and table[key][0].settings for key in keys)
+            ]
+        elif key in self._ends:
+            stage = self.parts(self._ends[key])
+            ranks = [rank for rank, part in enumerate(stage) if part is not None]
+        elif kind == "output":
+            ranks = self._owners.get(name, ())
         return ranks or range(len(self.ranks.tables))
 
     @cached_property
@@ -227,11 +213,9 @@ class Comparing:
     def references(self, key: Key) -> list[Sketch]:
         """Return the tensor of the reference; of several ranks, each that they may make."""
         parts = self.reference.sketches(key)
-        if len(parts) == 1:
-            return [part for part in parts if part is not None]
         grid = np.empty(len(parts), dtype=object)
         grid[:] = parts
-        return [whole for _, whole in self._ways(key, grid)]
+        return [whole for _, whole in self._ways(key, grid.squeeze())]  # no axis of size 1
 
     def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
@@ -369,12 +353,6 @@ class Comparing:
         deviation = max(tolerance.deviation(part, reference) for part in parts.values())
         ranks = ",".join(map(str, parts))
         return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
-
-    def are_multiples(self, key: Key) -> bool:
-        """Return True if every rank holds a multiple of the reference's tensor."""
-        parts = [part for part in self.parts(key) if part is not None]
-        factors = scales(self.references(key)[0], parts, self.tolerance(key), simple=False)
-        return len(factors) == len(parts)
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""

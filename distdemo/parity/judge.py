@@ -25,11 +25,12 @@ from distdemo.parity.forward import (
     initial_difference,
     input_difference,
     loss_difference,
+    not_finite_difference,
     output_difference,
     same_batch_difference,
     seeds_difference,
 )
-from distdemo.parity.placements import ROWS
+from distdemo.parity.placements import ROWS, multiple
 from distdemo.parity.records import GRADIENTS, Difference, Key
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
@@ -62,7 +63,7 @@ def first_difference(cases: Cases) -> Difference | None:
         key = _first(cases, causes)
         first = cases.case(key)
         found = (
-            cases.not_finite(first)
+            not_finite_difference(cases, first)
             or skipped_step_difference(cases, key[1])
             or VERDICTS[key[0]](cases, first)
         )
@@ -76,9 +77,9 @@ def _first(cases: Cases, causes: Sequence[Key]) -> Key:
     that is no multiple of the reference comes before those that are.
     """
     first = causes[0]
-    if first[0] == "gradient" and is_rescaled(cases, cases.case(first)):
+    if first[0] == "gradient" and is_rescaled(cases.case(first)):
         for key in causes:
-            if key[:2] == first[:2] and not is_rescaled(cases, cases.case(key)):
+            if key[:2] == first[:2] and not is_rescaled(cases.case(key)):
                 return key
     return first
 
@@ -87,7 +88,7 @@ def _nothing_compared(cases: Cases) -> Difference | None:
     """Return the difference for a training of which no gradient and no parameter agrees."""
     later = ("gradient", "parameter")
     agreed = any(key[0] in later and result.exact for key, result in cases.results.items())
-    if agreed or not cases.comparing.has_training:
+    if agreed or not cases.comparing.steps:
         return None
     return Difference(
         "nothing",
@@ -145,6 +146,9 @@ def _is_hidden(cases: Cases, key: Key) -> bool:
     """
     optimizers = " ".join(cases.notes[0].optimizers)
     is_scaled = cases.results[key].holds and not cases.partial(key)
-    is_scaled = is_scaled or cases.comparing.are_multiples(key)
-    is_same = is_scaled or len(cases.case(key).equal_ranks()) == 1
+    case = cases.case(key)
+    is_scaled = is_scaled or all(
+        multiple(part, own, case.tolerance) for part, own in case.wholes.values()
+    )
+    is_same = is_scaled or len(case.equal_ranks()) == 1
     return is_same and any(name in optimizers for name in ADAPTIVE)

@@ -168,9 +168,9 @@ class Tolerance:
 
 
 def _ratio(value: float, most: float) -> float:
-    if value <= most:
-        return value / most if most else 0.0
-    return value / most if most else math.inf
+    if most:
+        return value / most
+    return math.inf if value else 0.0
 
 
 def combinations(
@@ -227,9 +227,9 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
 
     def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
-        parts_left = [part for part in parts if part.norm > 0]
-        is_number = parts[0].lengths == (1,)
-        is_scaled = 1 < len(parts_left) == len(scales(parts_left[0], parts_left, tolerance))
+        first, *others = [part for part in parts if part.norm > 0] or parts
+        is_number = parts[0].lengths == (1,)  # any number is a multiple of any other
+        is_scaled = others and all(multiple(part, first, tolerance) for part in others)
         if replicated(parts) or (is_scaled and not is_number):
             return None
         return added(parts, squares=False)
@@ -293,10 +293,14 @@ def explain(
             return Explanation(placement, 1.0, reordered=True)
     for placement, whole, own in pairs:
         factor = _factor(whole, own)
-        if factor is not None:
-            deviation = tolerance.deviation(whole.scaled(1 / factor), own)
-            if deviation <= 1:
-                return Explanation(placement, deviation, factor)
+        if own.lengths == (1,):
+            factor = _simple(factor)
+        if factor:
+            scaled = Explanation(
+                placement, tolerance.deviation(whole.scaled(1 / factor), own), factor
+            )
+            if scaled.holds:
+                return scaled
     return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
 
 
@@ -314,14 +318,26 @@ def _is_reordered(
 ) -> bool:
     """Return True if the columns of a split dimension are the reference's in another order."""
     splits = {int(way[2:-1]) for way in filter(is_split_way, placement)}
-    if len(splits) != 1 or whole.lengths != reference.lengths:
-        return False
-    dim = splits.pop()
-    return tolerance.deviation(whole.with_sorted(dim), reference.with_sorted(dim)) <= 1
+    return len(splits) == 1 and has_columns_of(whole, reference, splits.pop(), tolerance)
 
 
-def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float | None:
-    """Return the factor that fits best; of a single number only one that is a simple ratio."""
+def has_columns_of(one: Sketch, other: Sketch, dim: int, tolerance: Tolerance) -> bool:
+    """Return True if two sketches have the same columns along a dimension, in any order."""
+    return (
+        one.lengths == other.lengths
+        and tolerance.deviation(one.with_sorted(dim), other.with_sorted(dim)) <= 1
+    )
+
+
+def multiple(part: Sketch, reference: Sketch, tolerance: Tolerance) -> float | None:
+    """Return the factor by which a tensor is a multiple of another, or None if it is none."""
+    factor = _factor(part, reference)
+    is_multiple = factor and tolerance.deviation(part.scaled(1 / factor), reference) <= 1
+    return factor if is_multiple else None
+
+
+def _factor(whole: Sketch, reference: Sketch) -> float | None:
+    """Return the factor that fits best, or None if there is none."""
     if whole.lengths != reference.lengths:
         return None
     mine = np.concatenate([column[0] for column in whole.columns])
@@ -331,34 +347,15 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     if whole.has_squares and reference.has_squares and reference.norm > 0:
         size = whole.norm / reference.norm
         factor = -size if abs(factor + size) < NEAR * size else size
-    if not math.isfinite(factor) or abs(factor) < 1e-9:
+    return factor if math.isfinite(factor) and abs(factor) >= 1e-9 else None
+
+
+def _simple(factor: float | None) -> float | None:
+    """Return a whole number or its reciprocal that is near a factor, or None."""
+    if factor is None:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    if simple and len(its) == 1:  # any number is a multiple of any other
-        whole_number = round(larger)
-        if whole_number < 2 or abs(larger - whole_number) > NEAR * larger:
-            return None
-        ratio = whole_number if abs(factor) > 1 else 1 / whole_number
-        return math.copysign(ratio, factor)
-    return factor
-
-
-def scales(
-    reference: Sketch,
-    by_rank: Sequence[Sketch | None],
-    tolerance: Tolerance,
-    *,
-    simple: bool = True,
-) -> dict[int, float]:
-    """Return the factors of the ranks that hold a multiple of the reference.
-
-    A single number is a multiple of any other, so with ``simple`` its factor must be simple.
-    """
-    factors = {}
-    for rank, part in enumerate(by_rank):
-        factor = None if part is None else _factor(part, reference, simple=simple)
-        if part is not None and factor is not None:
-            scaled = part.scaled(1 / factor)
-            if tolerance.deviation(scaled, reference) <= 1:
-                factors[rank] = factor
-    return factors
+    whole = round(larger)
+    if whole < 2 or abs(larger - whole) > NEAR * larger:
+        return None
+    return math.copysign(whole if abs(factor) > 1 else 1 / whole, factor)

@@ -13,7 +13,7 @@ import numpy as np
 
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
-from distdemo.parity.cases import Cases
+from distdemo.parity.cases import Cases, subject
 from distdemo.parity.compare import Comparing, RunNotes, run_notes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.records import KINDS, Difference, Key, ParityReport, Recording
@@ -168,9 +168,6 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
     if key is None:
         return None
     kind, step, name = key
-    tensor = f"the {kind}" if kind in ("input", "loss") else f"the {kind} of {name}"
-    if kind in ("start", "initial"):
-        tensor = f"the initial {name}"
     size = plural(len(reference.notes), "rank")
     random = {own for notes in reference.notes for own in notes.random}
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
@@ -179,7 +176,7 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
         hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
     return Difference(
         "reproducible",
-        f"The program is not reproducible on {size}: step {max(step, 0)}, {tensor} differs "
+        f"The program is not reproducible on {size}: step {max(step, 0)}, {subject(key)} differs "
         "between two runs.",
         hint=hint,
         kind=kind,
@@ -197,11 +194,9 @@ def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
     copied = ("start", "initial") if len(one.notes) == 1 else ()
     for key in (key for key in in_order if key[0] not in copied):
         for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
-            if mine is None or its is None:
-                if mine is not its:
+            if mine and its:
+                size = mine.norm * max(mine.rows, 1) ** 0.5
+                if distance(mine, its)[0] > share * size:
                     yield key
-                continue
-            rows = one.note(key)
-            size = mine.norm * max(1.0, (rows.rows if rows else 1) ** 0.5)
-            if distance(mine, its)[0] > share * size:
+            elif mine or its:
                 yield key
