@@ -31,7 +31,7 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
     if case.result.holds and not (wrong and case.result.factor != 1):
         return (
             _partial_difference(cases, case)
-            if cases.partial(case.key)
+            if "P" in case.result.placement
             else _factor_difference(cases, case)
         )
     tensor = subject(case.key)
@@ -89,7 +89,7 @@ def clipped_difference(cases: Cases, case: Case) -> Difference:
 
 def _partial_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for a gradient whose parts must still be added."""
-    index = cases.partial(case.key)[0]
+    index = case.result.placement.index("P")
     axis = cases.mesh.axes[index]
     factor = case.result.factor
     is_mean = abs(factor - axis.size) < NEAR * axis.size

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from distdemo.parity.compare import OWN, Comparing
@@ -20,7 +21,7 @@ from distdemo.parity.placements import (
     is_split_way,
     multiple,
 )
-from distdemo.parity.records import Difference, Key, Mesh
+from distdemo.parity.records import Difference, Key, Mesh, RankNotes
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
 
@@ -101,29 +102,34 @@ def subject(key: Key) -> str:
     return SUBJECTS.get(kind, f"the {kind} of {{name}}").format(name=name)
 
 
+@dataclass(frozen=True)
 class Cases:
     """Results of a comparison, as they are asked for a verdict.
 
-    Args:
+    Attributes:
         comparing: The runs.
         mesh: Mesh that explains the most tensors.
         results: Explanation of each tensor, in the order of causes.
-
-    Attributes:
-        notes: Notes of each rank.
-        size: Number of ranks.
-        data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
     """
 
-    def __init__(
-        self, comparing: Comparing, mesh: Mesh, results: Mapping[Key, Explanation]
-    ) -> None:
-        self.comparing = comparing
-        self.mesh = mesh
-        self.results = results
-        self.notes = comparing.ranks.notes
-        self.size = len(self.notes)
-        self.data_groups = {group for own in self.notes for group in own.data_groups}
+    comparing: Comparing
+    mesh: Mesh
+    results: Mapping[Key, Explanation]
+
+    @property
+    def notes(self) -> tuple[RankNotes, ...]:
+        """Notes of each rank."""
+        return self.comparing.ranks.notes
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.notes)
+
+    @cached_property
+    def data_groups(self) -> set[tuple[int, ...]]:
+        """Ranks of the groups over which DDP or FSDP reduces gradients."""
+        return {group for own in self.notes for group in own.data_groups}
 
     def case(self, key: Key) -> Case:
         """Return what is known of a tensor."""
@@ -155,10 +161,6 @@ class Cases:
         """Return the placement of a tensor; empty if there is no such tensor."""
         result = self.results.get(key)
         return result.placement if result else ()
-
-    def partial(self, key: Key) -> list[int]:
-        """Return the axes along which a tensor is partial."""
-        return [axis for axis, way in enumerate(self.placement(key)) if way == "P"]
 
     def is_way(self, key: Key, index: int, way: str) -> bool:
         """Return True if a tensor has this placement along an axis."""

@@ -38,7 +38,6 @@ from distdemo.parity.records import (
 )
 from distdemo.parity.sketches import Sketch, distance
 
-Parts = Sequence[Sketch | None]
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
 MOVED = 30
 """Factor between what a moved parameter changes and what another order of sums may change."""
@@ -57,16 +56,27 @@ class RunNotes:
     """Notes of the ranks of one run.
 
     Attributes:
-        notes: Notes of each rank.
-        tables: Sketch and note of each tensor, per rank.
+        written: What each rank has written: its notes, and their sketches in order.
         world: Report on the world.
         printed: Output of rank 0.
     """
 
-    notes: tuple[RankNotes, ...]
-    tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
+    written: Sequence[tuple[RankNotes, list[Sketch]]]
     world: WorldReport | None = None
     printed: str = ""
+
+    @property
+    def notes(self) -> tuple[RankNotes, ...]:
+        """Notes of each rank."""
+        return tuple(notes for notes, _ in self.written)
+
+    @cached_property
+    def tables(self) -> list[dict[Key, tuple[Note, Sketch]]]:
+        """Note and sketch of each tensor, per rank."""
+        return [
+            {note.key: (note, sketch) for note, sketch in zip(own.notes, sketches, strict=True)}
+            for own, sketches in self.written
+        ]
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -87,19 +97,6 @@ class RunNotes:
     def keys(self) -> dict[Key, None]:
         """Tensors of all ranks, in the order in which they were computed."""
         return {key: None for table in self.tables for key in table}
-
-
-def run_notes(
-    ranks: Sequence[tuple[RankNotes, list[Sketch]]],
-    world: WorldReport | None = None,
-    printed: str = "",
-) -> RunNotes:
-    """Return the notes of a run from what its ranks have written, and from rank 0's output."""
-    tables = tuple(
-        {note.key: (note, sketch) for note, sketch in zip(notes.notes, sketches, strict=True)}
-        for notes, sketches in ranks
-    )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
 
 
 @dataclass
@@ -239,9 +236,10 @@ class Comparing:
             if key in table:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
+                alike = 0.0
                 if key[0] in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
-                alike = self._summed_rows(key) / 8 if key[0] in GRADIENTS else 0.0
+                    alike = self._summed_rows(key) / 8
                 spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
@@ -280,13 +278,14 @@ class Comparing:
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""
         sums = squares = 0.0
-        for mine, its in zip(self.reference.tables, self.moved.tables, strict=True):
-            if key in mine and key in its:
-                one, other = mine[key][1], its[key][1]
-                first = ("initial", 0, key[2])
-                if key[0] == "parameter" and first in mine and first in its:
-                    other = _minus(other, _minus(its[first][1], mine[first][1]))
-                one_sums, one_squares = distance(one, other)
+        runs = (self.reference, self.moved)
+        pairs = zip(*(run.sketches(key) for run in runs), strict=True)
+        starts = zip(*(run.sketches(("initial", 0, key[2])) for run in runs), strict=True)
+        for (one, other), (start, moved_start) in zip(pairs, starts, strict=True):
+            if one and other:
+                is_moved = key[0] == "parameter" and start and moved_start
+                back = _minus(other, _minus(moved_start, start)) if is_moved else other
+                one_sums, one_squares = distance(one, back)
                 if math.isfinite(one_sums):
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares

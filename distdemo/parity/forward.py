@@ -188,11 +188,8 @@ def _partial_output_difference(
     cases: Cases, key: Key, index: int, end: str, more: str = ""
 ) -> Difference:
     what = f"the output of {key[2]} is partial{cases.over(index)}, {end}"
-    facts = [
-        cases.lines_text(
-            index, f"hold parts that add up to the reference{more}", cases.case(key).parts
-        )
-    ]
+    does = f"hold parts that add up to the reference{more}"
+    facts = [cases.lines_text(index, does, cases.comparing.parts(key))]
     axis = cases.mesh.axes[index].name
     return cases.difference(key, "forward", what, HINTS["partial output"], facts, axis=axis)
 
@@ -243,14 +240,12 @@ def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
 
 def _not_comparable(cases: Cases, key: Key) -> Difference | None:
     """Return the difference for a module that can't agree on another number of ranks."""
-    parts = key[2].split(".")
-    around = {"model", *(".".join(parts[:count]) for count in range(1, len(parts)))}
-    called = [own for own in cases.results if own[:2] == ("output", key[1])]
-    before = called[: called.index(key) + 1] if key in called else called
     random = {name for own in cases.notes for name in own.random}
     norms = {name for own in cases.notes for name in own.local_norms}
-    for own in called:
-        if own in before or own[2] in around:
+    called = [own for own in cases.results if own[:2] == key[:2]]
+    for at, own in enumerate(called):
+        is_around = own[2] == "model" or key[2].startswith(f"{own[2]}.")
+        if at <= called.index(key) or is_around:
             if own[2] in random:
                 what = f"{own[2]} can't be compared: it draws random numbers."
                 return cases.difference(own, "random", what, HINTS["random"])

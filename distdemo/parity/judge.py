@@ -110,7 +110,7 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bo
     is_wrong = not cases.results[key].exact
     if kind in GRADIENTS:
         hidden = is_wrong and _is_hidden(cases, key)
-        return hidden or (key[1:] in wrong and (is_wrong or bool(cases.partial(key))))
+        return hidden or (key[1:] in wrong and (is_wrong or "P" in cases.placement(key)))
     if kind == "loss" and _is_shared_loss(cases, key):
         return True
     if not is_wrong or kind == "start":
@@ -145,7 +145,7 @@ def _is_hidden(cases: Cases, key: Key) -> bool:
     A gradient that differs between the ranks may be made up for, as ZeRO does.
     """
     optimizers = " ".join(cases.notes[0].optimizers)
-    is_scaled = cases.results[key].holds and not cases.partial(key)
+    is_scaled = cases.results[key].holds and "P" not in cases.placement(key)
     case = cases.case(key)
     is_scaled = is_scaled or all(
         multiple(part, own, case.tolerance) for part, own in case.wholes.values()

@@ -14,7 +14,7 @@ import numpy as np
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.cases import Cases, subject
-from distdemo.parity.compare import Comparing, RunNotes, run_notes
+from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.records import KINDS, Difference, Key, ParityReport, Recording
 from distdemo.parity.remarks import remarks
@@ -110,7 +110,7 @@ def _run(
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
         raise _Failed(name, world)
     printed = world.outcomes[0].output
-    return run_notes(written, replace(world, verdict=None, outcomes=()), printed)
+    return RunNotes(written, replace(world, verdict=None, outcomes=()), printed)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing

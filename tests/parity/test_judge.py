@@ -10,7 +10,7 @@ import pytest
 from sketching import sketch
 
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Comparing, run_notes
+from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.records import Axis, Clip, Mesh, Note, RankNotes
 
@@ -104,7 +104,7 @@ def train(fault, size, moved=0.0, of=None):
                 gradients[rank] = clipped[rank]
             weights[rank] = weights[rank] - lr * gradients[rank]
             note.add("parameter", step, "weight", weights[rank])
-    return run_notes(
+    return RunNotes(
         [note.finished(rank, **settings(rank, size)) for rank, note in enumerate(notes)]
     )
 
@@ -346,7 +346,7 @@ def split_layer(*, norm=None, output=None, splits_rows=False):
             notes.add("parameter", 0, "norm.weight", np.ones(3) - of_norm)
             own_notes, sketches = notes.finished(rank, meshes=(TP,) if size > 1 else ())
             ranks.append((replace(own_notes, steps=1), sketches))
-        runs.append(run_notes(ranks))
+        runs.append(RunNotes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
     mesh, results = comparing.compare()
     return first_difference(Cases(comparing, mesh, results)), results
