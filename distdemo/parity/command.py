@@ -24,7 +24,7 @@ from distdemo.cli.session import Session
 from distdemo.cli.types import MAX_SECONDS
 from distdemo.errors import UsageError
 from distdemo.launcher.records import UserProgram, WorldReport
-from distdemo.parity.records import Recording
+from distdemo.parity.records import ParityReport, Recording
 
 STALL = 60.0  # seconds
 
@@ -89,7 +89,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
     with session.waiting(program.name, world):
         # NumPy starts threads when it is imported, so torch comes first.
         from distdemo.parity.rank import record_program
-        from distdemo.parity.worlds import Request, measure_parity
+        from distdemo.parity.worlds import measure_parity
 
         preload(program)
 
@@ -101,9 +101,9 @@ def parity(session: Session, options: ParityOptions) -> Result:
             spec = replace(world, world_size=ranks)
             return session.start(spec, record_program, (recording, own), on_message=on_message)
 
-        sizes = (size, options.ranks_reference, options.steps)
-        request = Request(program, *sizes, options.seed, options.own_start)
-        report = measure_parity(request, start)
+        report = ParityReport(program, size, options.ranks_reference)
+        recording = Recording(options.steps, options.seed, "keep" if options.own_start else "copy")
+        report = measure_parity(report, recording, start)
     from distdemo.parity.view import parity_view
 
     found = report.difference

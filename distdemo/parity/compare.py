@@ -333,7 +333,7 @@ class Comparing:
         self, mesh: Mesh, results: dict[Key, Explanation]
     ) -> dict[Key, Explanation]:
         """Return the results with gradients that no rank has, of parameters that are wrong."""
-        wrong = {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+        wrong = wrong_parameters(results)
         absent = [
             key
             for key in self.keys
@@ -376,6 +376,11 @@ class Comparing:
             result.reordered,
             note.line if note else "",
         )
+
+
+def wrong_parameters(results: Mapping[Key, Explanation]) -> set[tuple[int, str]]:
+    """Return the steps and names of parameters that are wrong after a step."""
+    return {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
 
 
 def _minus(one: Sketch, other: Sketch) -> Sketch:

@@ -21,6 +21,7 @@ from distdemo.parity.backward import (
     skipped_step_difference,
 )
 from distdemo.parity.cases import Cases
+from distdemo.parity.compare import wrong_parameters
 from distdemo.parity.forward import (
     initial_difference,
     input_difference,
@@ -52,11 +53,7 @@ VERDICTS = {
 @np.errstate(invalid="ignore", over="ignore")
 def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
-    wrong = {
-        key[1:]
-        for key, result in cases.results.items()
-        if key[0] == "parameter" and not result.exact
-    }
+    wrong = wrong_parameters(cases.results)
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
     found = seeds_difference(cases) or fewer_steps_difference(cases)
     if found is None and any(_matters(cases, key) for key in causes):

@@ -25,20 +25,20 @@ class Recording:
     """Settings of one recorded run.
 
     Attributes:
-        folder: Temporary folder of the command, which holds the runs' files.
-        run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
         steps: Number of training steps to record; then the program is stopped.
+        seed: Seed for torch, NumPy and random on every rank, or None.
         start: ``save`` the initial parameters, ``copy`` them from those that were saved, copy them
             and ``move`` each by one unit in the last place, or ``keep`` the program's own.
-        seed: Seed for torch, NumPy and random on every rank, or None.
+        run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
+        folder: Temporary folder of the command, which holds the runs' files.
         epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
     """
 
-    folder: str
-    run: str
-    steps: int
-    start: str
+    steps: int = 2
     seed: int | None = None
+    start: str = "copy"
+    run: str = "ranks"
+    folder: str = ""
     epsilon: float = 0.0
 
 
@@ -87,7 +87,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Dimension of a mesh of ranks; its name is empty if the program has given it none."""
+    """Dimension of the mesh of ranks."""
 
     name: str
     size: int
@@ -98,7 +98,7 @@ class Mesh:
     """Mesh of ranks, such as a device mesh of the program, without dimensions of size 1.
 
     Attributes:
-        axes: Dimensions.
+        axes: Dimensions; the name of one that the program has not named is empty.
         ranks: Ranks in row-major order.
     """
 

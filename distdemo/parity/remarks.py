@@ -41,10 +41,9 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
     ]
     if absent:
         yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
-    if comparing.steps < steps and comparing.steps:
+    if 0 < comparing.steps < steps:
         yield f"The program made only {plural(comparing.steps, 'step')}."
-    steps_made = max(notes.steps for notes in ranks)
-    if not comparing.steps and not steps_made:
+    if not any(notes.steps for notes in ranks):
         yield "The program computes no gradients: only outputs are compared."
     elif comparing.steps and not comparing.learns:
         yield "All gradients are zero, so they and the parameters prove nothing."

@@ -26,14 +26,14 @@ class Notes:
         self.notes = []
         self.sketches = []
 
-    def add(self, kind, step, name, array, *, rows=0, settings=None):
+    def add(self, kind, step, name, array, *, settings=None):
         array = np.asarray(array, dtype=np.float64)
         is_activation = kind in ("input", "output", "loss")
         dims = (array.ndim - 1,) if is_activation else tuple(range(array.ndim))
         own = sketch(
             array.reshape(1) if array.ndim == 0 else array, (0,) if array.ndim == 0 else dims
         )
-        rows = rows or (array.size // array.shape[-1] if array.shape else 1)
+        rows = array.size // array.shape[-1] if array.shape else 1
         line = f"line of {name}"
         kept = (own.dims, own.lengths, rows, line, settings or {})
         self.notes.append(Note(kind, step, name, "float64", *kept))

@@ -124,8 +124,6 @@ def test_the_usual_placement_decides_between_two():
     whole = RNG.normal(size=(8, 3))
     halves = [whole[:4], whole[4:]]
     noise = RNG.normal(size=(2, 4, 3))
-    parts = [half + sign * n for half, n in zip(halves, noise, strict=True) for sign in (1, -1)]
-    parts = [part / 1 for part in parts]
     both = [
         0.5 * half + sign * n for half, n in zip(halves, noise, strict=True) for sign in (1, -1)
     ]
