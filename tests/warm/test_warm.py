@@ -261,7 +261,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         "argv": ["distdemo", "explain"],
         "path": sys.path,
         "environ": dict(os.environ),
-        "python": handover.python_facts(),
+        "facts": handover.own_facts(),
         "descriptors": [0, 1, 2],
     }
     edit(request)
@@ -278,7 +278,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         with_request(lambda request: request.update(descriptors=[])),
         with_request(lambda request: request.update(path=[])),
         with_request(lambda request: request.update(argv=[1])),
-        with_request(lambda request: request.pop("python")),
+        with_request(lambda request: request.pop("facts")),
     ],
 )
 def test_an_invalid_request_gets_no_answer(write: Callable[[Any], object], warm: Warm) -> None:
@@ -334,7 +334,7 @@ def test_what_others_have_planted_is_not_used(
     warm = Warm(tmp_path_factory.mktemp("w"), tmp_path_factory.mktemp("place"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         plant(kind, warm.folder.parent, listener)
-        assert warm.status()["state"] == "none"
+        assert warm.status()["state"] == "unusable"
         assert warm.run("explain", "-q").returncode == 0
     if kind in ("link", "open", "foreign"):
         ended = warm.run("warm", text=True)
