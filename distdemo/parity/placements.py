@@ -222,6 +222,10 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
         same = all(tolerance.deviation(part, parts[0]) <= 1 for part in parts[1:])
         return parts[0] if same else None
 
+    def mean(parts: list[Sketch]) -> Sketch | None:
+        total = added(parts, squares=False)
+        return None if total is None else total.scaled(1 / len(parts))
+
     def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
         first, *others = [part for part in parts if part.norm > 0] or parts
@@ -241,12 +245,7 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
     if others:
         return []  # of modules that only have the same name
     joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
-    return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
-
-
-def _mean(line: list[Sketch]) -> Sketch | None:
-    total = added(line, squares=False)
-    return None if total is None else total.scaled(1 / len(line))
+    return [("R", replicated), ("mean", mean), (ROWS, added), *joins, ("P", partial)]
 
 
 # ----------------------------------------------------------------------------------- explanations
