@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "warm"
 """Name of the socket in its folder."""
-ANSWER_S = 10.0  # for the other side to answer; then the program runs here
+ANSWER_S = 5.0  # for the other side to answer; then the program runs here
 MAX_DESCRIPTORS = 253  # that one message can carry: SCM_MAX_FD of Linux
 GO = b"go"
 EXITED, KILLED, STOPPED = b"eks"

@@ -129,12 +129,13 @@ class _Host:
         with self._listener:
             while True:
                 ready = select.select([self._listener, *wake], [], [], LOOK_S)[0]
-                if wake[0] in ready and signal.SIGTERM in os.read(wake[0], 64):
-                    return
-                self._reap()
-                if not self._is_wanted():
+                if wake[0] in ready:
+                    if signal.SIGTERM in os.read(wake[0], 64):
+                        return
+                    self._reap()
+                elif not self._is_wanted():
                     return  # a client that is waiting for an answer runs its program itself
-                if self._listener in ready:
+                elif ready:
                     self._accept()
 
     def _is_wanted(self) -> bool:
