@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
-from distdemo.calls.records import RankCall, SourceLine
+from distdemo.calls.records import Misuse, RankCall, SourceLine
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
@@ -257,19 +257,19 @@ class StopNote:
 
 @dataclass(frozen=True, slots=True)
 class MisuseNote:
-    """Misuse of a call's memory.
+    """Misuse of a call's memory or result.
 
     Attributes:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``written``, ``read``, ``unwaited``, or a key of ``rules.SILENT``.
+        what: The misuse.
     """
 
     did: str
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
-    what: str = "unwaited"
+    what: Misuse = "unwaited"
 
 
 @dataclass(frozen=True, slots=True)

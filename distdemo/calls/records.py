@@ -33,6 +33,8 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
+Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled"]
+"""Misuses of a call's memory or result; see match.rules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,5 +365,5 @@ def unwaited_warning(matcher: Matcher) -> list[Finding]:
     if not rows or matcher.problems:
         return []
     ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
-    what, rule = MISUSES["unwaited"]
-    return [Finding("buffers", f"{ranks_of(ranks)}: {what}", rows, "", rule, ranks)]
+    info = MISUSES["unwaited"]
+    return [Finding(info.kind, f"{ranks_of(ranks)}: {info.what}", rows, "", info.rule, ranks)]

@@ -19,7 +19,6 @@ from distdemo.calls.match.rules import (
     MEMBERS_ONLY,
     MISUSES,
     OWN_MEMORY,
-    SILENT,
     backend_named,
     check_arguments,
     compare_parts,
@@ -45,7 +44,7 @@ from distdemo.calls.notes import (
     StopNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, Kind, RankCall, ReplicaSteps, Row, SourceLine
+from distdemo.calls.records import Finding, RankCall, ReplicaSteps, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 
 FROM = ", from "  # separates a line from the line that called its function
@@ -173,8 +172,9 @@ class Matcher:
             return None  # a note of another world
         if call.op.startswith("outside "):
             op = call.op.removeprefix("outside ")
-            what = f"{op} on a group that doesn't include this rank."
-            self._report(rank, "group", what, (self.row(rank, call, op),), MEMBERS_ONLY)
+            what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
+            row = self.row(rank, call, op)
+            self._report(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
             return None
         entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
         wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
@@ -182,12 +182,14 @@ class Matcher:
             wrong = "nccl", why
         if wrong is not None:
             kind, why = wrong
-            what = f"{why[:-1]}{'' if group.is_default else f' in {group.name}'}."
+            where = "" if group.is_default else f" in {group.name}"
+            what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
             rule = KINDS[kind].rule
             if kind == "buffers":
                 rule = OWN_MEMORY if call.aliased or call.overlapping else CONTIGUOUS
-            row = self.row(rank, call)
-            entry.wrong = self._report(rank, kind, what, (row,), rule, self.before(group), entry)
+            rows = (self.row(rank, call),)
+            finding = Finding(kind, what, rows, self.before(group), rule, (rank,))
+            entry.wrong = self._report(rank, finding, entry)
         if call.peer is not None:
             self.pairing.add(entry)
             return entry
@@ -318,7 +320,7 @@ class Matcher:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
             finding = self.with_cause(finding, entries, ranks_by_value(shifted))
-            self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
+            self._report(entry.rank, finding, entry)
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
         group = self.group(*note.group)
@@ -333,9 +335,7 @@ class Matcher:
             return
         difference = group.replicas.add(rank, values, group.reached[rank], size)
         if difference is not None and (values.check or self.strict_replicas):
-            place = self.ranks[rank].call_count, rank
-            finding = difference.finding(self.line)
-            self.problems.append(Problem(finding, place, settled=group.members))
+            self._report(rank, difference.finding(self.line), settled=group.members)
 
     def training(self) -> list[Finding]:
         """Return what is wrong with the training without an error, the cause first."""
@@ -374,10 +374,7 @@ class Matcher:
         rows = (self.row(send.rank, sent), self.row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
-        problem = Problem(finding, (send.order, send.rank), send)
-        send.wrong = problem
-        receive.wrong = problem
-        self.problems.append(problem)
+        send.wrong = receive.wrong = self._report(send.rank, finding, send)
 
     def first(self) -> Problem | CallSet | None:
         """Return the problem that comes first in the order of the ranks' calls."""
@@ -387,15 +384,9 @@ class Matcher:
 
     def shifts(self) -> list[Finding]:
         """Return warnings: severed gradients, and calls that may have matched the wrong call."""
-        warnings = []
-        for note, callers in self._silent.items():
-            ranks = tuple(sorted(callers))
-            kind, what, then, rule = SILENT[note.what]
-            rows = [Row(ranks, note.did, self.line(note.source_line))]
-            rows += [Row(ranks, then, str(note.then))] if then else []
-            warnings.append(
-                Finding(kind, f"{ranks_of(ranks)}: {what}", tuple(rows), "", rule, ranks)
-            )
+        warnings = [
+            self._misuse(note, tuple(sorted(ranks))) for note, ranks in self._silent.items()
+        ]
         for group in self.groups.values():
             opened = (calls.by_rank for calls in group.open)
             warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
@@ -420,30 +411,32 @@ class Matcher:
     def _report(
         self,
         rank: int,
-        kind: Kind,
-        what: str,
-        rows: tuple[Row, ...],
-        rule: str,
-        before: str = "",
+        finding: Finding,
         entry: Entry | None = None,
+        settled: tuple[int, ...] = (),
     ) -> Problem:
-        """Add a problem of one rank."""
-        finding = Finding(kind, f"{ranks_of((rank,))}: {what}", rows, before, rule, (rank,))
-        problem = Problem(finding, (self.ranks[rank].call_count, rank), entry)
+        """Add a problem of a rank, and of this call of it if there is one; see `Problem`."""
+        order = self.ranks[rank].call_count if entry is None else entry.order
+        problem = Problem(finding, (order, rank), entry, settled)
         self.problems.append(problem)
         return problem
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what in SILENT:
-            if len(self._silent) < MAX_LINES:
-                self._silent[note].add(rank)
-            return
-        what, rule = MISUSES.get(note.what, (note.what, ""))
-        rows = [Row((rank,), note.did, str(note.source_line))]
-        if note.then.line:
-            did = "reads it" if note.what == "read" else "writes to it"
-            rows.append(Row((rank,), did, str(note.then)))
-        self._report(rank, "buffers", what, tuple(rows), rule)
+        if MISUSES[note.what].kind == "buffers":
+            self._report(rank, self._misuse(note, (rank,)))
+        elif len(self._silent) < MAX_LINES:
+            self._silent[note].add(rank)
+
+    def _misuse(self, note: MisuseNote, ranks: tuple[int, ...]) -> Finding:
+        """Return the finding on a misuse by these ranks."""
+        info = MISUSES[note.what]
+        is_error = info.kind == "buffers"
+        at = str(note.source_line) if is_error else self.line(note.source_line)
+        rows = [Row(ranks, note.did, at)]
+        if info.then:
+            rows.append(Row(ranks, info.then, str(note.then)))
+        what = f"{ranks_of(ranks)}: {info.what}"
+        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks)
 
     def line(self, line: SourceLine) -> str:
         """Return a source line as text, with the lines that tell it apart.

@@ -9,7 +9,7 @@ from itertools import permutations
 
 from distdemo.backends import REGISTRY
 from distdemo.backends.contract import Backend
-from distdemo.calls.records import Kind, RankCall
+from distdemo.calls.records import Kind, Misuse, RankCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,39 +132,59 @@ OWN_MEMORY = "Every tensor in a list needs its own memory."
 CONTIGUOUS = "Pass .contiguous(), and copy the result back if there is one."
 OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
-SILENT: dict[str, tuple[Kind, str, str, str]] = {
-    "severed": (
+
+
+@dataclass(frozen=True, slots=True)
+class MisuseInfo:
+    """Text of a misuse of a call's memory or result.
+
+    Attributes:
+        kind: Kind of the finding: ``buffers`` for an error, another one for a warning.
+        what: Message.
+        rule: Rule that was broken.
+        then: What the program does at the later line, or empty if there is none.
+    """
+
+    kind: Kind
+    what: str
+    rule: str
+    then: str = ""
+
+
+MISUSES: dict[Misuse, MisuseInfo] = {
+    "written": MisuseInfo(
+        "buffers",
+        "a tensor is written to while a call is using it.",
+        "Wait for the call before changing its tensors.",
+        "writes to it",
+    ),
+    "read": MisuseInfo(
+        "buffers",
+        "a tensor is read while a call is filling it.",
+        "Wait for the call before reading its result.",
+        "reads it",
+    ),
+    "unwaited": MisuseInfo(
+        "buffers", "a call is never waited for.", "Wait for every non-blocking call."
+    ),
+    "severed": MisuseInfo(
         "severed",
         "a gradient ignores a collective in place.",
-        "backward",
         KINDS["severed"].rule,
+        "backward",
     ),
-    "severed result": (
+    "severed result": MisuseInfo(
         "severed",
         "a gradient ignores the result of a collective.",
-        "uses the result",
         KINDS["severed"].rule,
+        "uses the result",
     ),
-    "unshuffled": (
+    "unshuffled": MisuseInfo(
         "data",
         "DistributedSampler gave the same order in two epochs.",
-        "",
         "Call set_epoch(epoch) of the sampler before each epoch.",
     ),
 }
-"""Kind, message, later access and rule of each mistake that is only a warning."""
-MISUSES = {
-    "written": (
-        "a tensor is written to while a call is using it.",
-        "Wait for the call before changing its tensors.",
-    ),
-    "read": (
-        "a tensor is read while a call is filling it.",
-        "Wait for the call before reading its result.",
-    ),
-    "unwaited": ("a call is never waited for.", "Wait for every non-blocking call."),
-}
-"""Message and rule of each misuse of a call's memory."""
 
 
 def agreement(call: RankCall) -> tuple[object, ...]:

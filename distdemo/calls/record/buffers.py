@@ -18,7 +18,7 @@ from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, Method, described
 from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
-from distdemo.calls.records import SourceLine
+from distdemo.calls.records import Misuse, SourceLine
 
 FILLING = {
     f"aten::{name}_"
@@ -154,7 +154,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         for key, watched in list(self._watched.items()):
             if any(part.clashes(other) for other in watched.memory):
                 del self._watched[key]
-                what = "written" if part.written else "read"
+                what: Misuse = "written" if part.written else "read"
                 self._report(replace(watched.note, what=what, then=line or source_line()))
 
     def _follow(
