@@ -108,12 +108,16 @@ class SourceLine:
 
     def text(self, inner: tuple[str, ...]) -> str:
         """Return the line as text, with these lines inside it, innermost first."""
-        part = self.via or self.within
         if not self.line:
-            return part or "an unknown line"
+            return self.part or "an unknown line"
         where = f" in {self.function}" if self.function and self.function != "<module>" else ""
         lines = [f"{self.name}:{self.line}{where}", *reversed(inner)]
-        return " → ".join(lines) + (f", in {part}" if part else "")
+        return " → ".join(lines) + (f", in {self.part}" if self.part else "")
+
+    @property
+    def part(self) -> str:
+        """Part of torch that made the call; empty if the user or a package did."""
+        return self.via or self.within
 
     @property
     def innermost(self) -> str:
@@ -195,16 +199,12 @@ class RankCall:
         return OPS.get(self.op, USUAL)
 
     def sends_to(self, own: int, other: int) -> bool:
-        """Return True if rank `own` of the group sends data to another rank."""
+        """Return True if rank `own` of the group sends data to another rank in a collective."""
         match self.rules.data:
             case "from root":
                 return self.root in (None, own)
             case "to root":
                 return self.root in (None, other)
-            case "to peer":
-                return other == self.peer
-            case "from peer":
-                return False
         return True
 
     def receives_from(self, own: int, other: int) -> bool:
@@ -214,11 +214,7 @@ class RankCall:
                 return self.root in (None, other)
             case "to root":
                 return self.root in (None, own)
-            case "to peer":
-                return False
-            case "from peer":
-                return self.peer in (-1, other)
-        return True
+        return self.rules.data != "to peer"
 
     @property
     def part(self) -> int | None:
