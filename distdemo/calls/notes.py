@@ -35,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
 from distdemo.calls.records import Misuse, RankCall, SourceLine
@@ -52,6 +52,8 @@ MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
 MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
 MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
+Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
+"""Moment at which parameters are compared; see `Parameters`."""
 
 
 class Ring:
@@ -301,49 +303,44 @@ class Parameters:
     """Checksums of an optimizer's parameters that must be equal on all ranks of a group.
 
     Attributes:
+        moment: When they were computed: in a ``check`` that the program makes itself; before the
+            ``first`` step; ``after`` a step, when the program may still average; before the
+            ``next`` step. ``unmarked`` likewise, for parameters that nothing marks as replicas;
+            ``end`` has only the names of these, at the end of the program.
         names: Names of the parameters.
         sums: Checksum of each.
         source_line: Source line of the latest step or of the check.
-        check: Number of the check that the program makes itself, from 1; 0 for an optimizer's.
-        optimizer: Number of the optimizer on this rank, from 1.
-        step: Number of its steps so far; 0 before the first.
+        optimizer: Number of the optimizer on this rank, from 1; 0 for a check.
+        step: Number of its steps so far; 0 before the first. The number of a check, from 1.
+        reduced: True if the gradients of the latest step were reduced on the group. Before the
+            first: if DDP, DTensor or the program reduces them there, and doesn't only broadcast
+            or average the parameters.
+        gradients: Checksum of each gradient before the latest step; empty if not computed.
         unreduced: Number of steps so far without a reduction of gradients on the group.
-        reduced: True if the latest step had one.
         why: Reason for steps without a reduction: DDP was ``not called``, ``no_sync``, or
             ``unused NAME``; empty if unknown.
-        is_meant: True if DDP, DTensor or the program reduces the gradients on the group; False if
-            it has only broadcast or averaged the parameters.
-        is_unmarked: True for parameters that nothing marks as replicas.
-        is_latest: True immediately after the step, when the program may still average.
-        ended: True at the end of the program.
-        averaged: True if the program has averaged the parameters after the latest step.
-        gradients: Checksum of each gradient before the latest step; empty if not computed.
-        unmarked: Parameters that nothing marks as replicas, at the end of the program.
+        averaged: True if the program has averaged the parameters after its last step.
         joined: True if a step was made within DDP's ``join()``, so that ranks may make different
             numbers of steps.
     """
 
+    moment: Moment
     names: tuple[str, ...]
     sums: tuple[int, ...]
     source_line: SourceLine
-    check: int = 0
     optimizer: int = 0
     step: int = 0
-    unreduced: int = 0
     reduced: bool = False
-    why: str = ""
-    is_meant: bool = False
-    is_unmarked: bool = False
-    is_latest: bool = False
-    ended: bool = False
-    averaged: bool = False
     gradients: tuple[int, ...] = ()
-    unmarked: tuple[str, ...] = ()
+    unreduced: int = 0
+    why: str = ""
+    averaged: bool = False
     joined: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless each name has a checksum, and a gradient if there are any."""
-        if len(self.sums) != len(self.names) or len(self.gradients) not in (0, len(self.names)):
+        count = 0 if self.moment == "end" else len(self.names)
+        if len(self.sums) != count or len(self.gradients) not in (0, count):
             raise ValueError("the numbers of names and checksums differ")
 
 

@@ -334,7 +334,7 @@ class Matcher:
             group.replicas.add_gradients(rank, values, size)
             return
         difference = group.replicas.add(rank, values, group.reached[rank], size)
-        if difference is not None and (values.check or self.strict_replicas):
+        if difference is not None and (values.moment == "check" or self.strict_replicas):
             self._report(rank, difference.finding(self.line), settled=group.members)
 
     def training(self) -> list[Finding]:

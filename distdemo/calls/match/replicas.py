@@ -81,14 +81,13 @@ class Difference:
 
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
-        is_start = not (self.note.step or self.note.check)
         was_equal = self.note.step == self.equal_after > 0
         before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
         if was_equal:
             before = "It was equal immediately after the step. "
         verb = "differs" if others == 1 else "differ"
         before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
-        rule = START if is_start else KINDS["replicas"].rule
+        rule = START if self.note.moment == "first" else KINDS["replicas"].rule
         if self.gradients and self.equal_after == self.note.step - 1:
             rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
         rule = CHANGED if was_equal else rule
@@ -109,8 +108,8 @@ class Difference:
 
     @property
     def _when(self) -> str:
-        if self.note.check:
-            return f"in check {self.note.check}"
+        if self.note.moment == "check":
+            return f"in check {self.note.step}"
         return f"after step {self.note.step}" if self.note.step else "before the first step"
 
 
@@ -172,7 +171,8 @@ class ReplicaCheck:
     def unmarked(self) -> tuple[str, ...]:
         """Return parameters that no rank compared, as nothing marks them as replicas."""
         notes = [note for notes in self._notes.values() for note in notes.values()]
-        return tuple(dict.fromkeys(name for note in notes for name in note.unmarked))
+        names = [name for note in notes if note.moment == "end" for name in note.names]
+        return tuple(dict.fromkeys(names))
 
     def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
         """Add the checksums of a rank; return a tensor that certainly differs.
@@ -186,17 +186,17 @@ class ReplicaCheck:
         """
         if note.optimizer:
             note = replace(note, optimizer=self._number(rank, note.optimizer, position))
-            if not note.step and note.is_meant:
+            if note.moment == "first" and note.reduced:
                 self._orders.setdefault(note.optimizer, {}).setdefault(rank, note.names)
             notes = self._notes.setdefault(note.optimizer, {})
             notes[rank] = note
-            if note.ended and len(notes) == size and all(n.ended for n in notes.values()):
-                return self._end(note.optimizer)
+        if note.moment == "end":
+            is_over = len(notes) == size and all(n.moment == "end" for n in notes.values())
+            return self._end(note.optimizer) if is_over else None
         certain = None
+        place = position if note.joined else 0
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            place = position if note.joined else 0
-            step = note.check or (note.optimizer, note.step, note.is_latest, place)
-            key = step, note.is_unmarked, name
+            key = note.optimizer, note.step, note.moment, place, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
             if note.gradients:
@@ -228,10 +228,10 @@ class ReplicaCheck:
         sums, note = difference.sums, difference.note
         key = note.optimizer, difference.name
         is_equal = len(set(sums.values())) == 1
-        if note.check:
-            self.checks = note.check
+        if note.moment == "check":
+            self.checks = note.step
             return None if is_equal else difference
-        if note.is_unmarked:
+        if note.moment == "unmarked":
             if not note.step and is_equal:
                 self._unmarked[key] = True
             elif key in self._unmarked:
@@ -245,10 +245,10 @@ class ReplicaCheck:
             self._equal[key] = note.step
             if self._drifted.pop(key, None):
                 self._averaged.add(key)
-        elif note.is_latest:
+        elif note.moment == "after":
             self._latest[key] = difference
-        elif not note.step and key not in self._equal:
-            if note.is_meant:
+        elif note.moment == "first":
+            if note.reduced:
                 self._unequal.append(difference)
         elif key in self._equal and key not in self._averaged:
             self._drifted.setdefault(key, difference)

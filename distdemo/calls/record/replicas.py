@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.notes import Gradients, Moment, Parameters
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import (
     MAX_NAME,
@@ -170,9 +170,8 @@ class Replicas:
         self._checks[group] += 1
         named = dict(_named(replicas))
         sums = [checksum(tensor) for tensor in named.values()]
-        self._tell(
-            group, Parameters((), (), source_line(), check=self._checks[group]), list(named), sums
-        )
+        note = Parameters("check", (), (), source_line(), step=self._checks[group])
+        self._tell(group, note, list(named), sums)
 
     def safely(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
         """Call a method of this object; after an exception, nothing is compared any more.
@@ -258,7 +257,7 @@ class Replicas:
             self._look_at(trained, parameters)
         gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
         if is_due:
-            self._compare(trained, parameters)
+            self._compare(trained, parameters, "next")
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
         is_first = not trained.steps  # later ones follow steps that weren't compared
@@ -294,7 +293,7 @@ class Replicas:
         """Compare the parameters after a step that may be the last one."""
         trained = self._by_optimizer.get(optimizer)
         if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
-            self._compare(trained, _parameters_of(optimizer), is_latest=True)
+            self._compare(trained, _parameters_of(optimizer), "after")
 
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
@@ -302,8 +301,8 @@ class Replicas:
             traffic = self._traffic.since(trained.calls)
             is_averaged = trained.exchanged or any(map(trained.carries, traffic))
             for group in sorted(trained.groups) or [0]:
-                note = self._note(trained, group, ended=True, averaged=is_averaged)
-                self._write(group, replace(note, unmarked=trained.unmarked))
+                note = self._note(trained, group, "end", averaged=is_averaged)
+                self._write(group, replace(note, names=trained.unmarked))
 
     def _is_compared(self, steps: int) -> bool:
         return steps in SAMPLED or self._is_asked(steps)
@@ -426,9 +425,10 @@ class Replicas:
 
     # ---------------------------------------------------------------------------------- the notes
 
-    def _note(self, trained: Trained, group: int, **values: Any) -> Parameters:
+    def _note(self, trained: Trained, group: int, moment: Moment, **values: Any) -> Parameters:
         """Return the record of an optimizer for a group, without checksums."""
         return Parameters(
+            moment,
             names=(),
             sums=(),
             source_line=trained.line,
@@ -440,14 +440,14 @@ class Replicas:
         )
 
     def _compare(
-        self, trained: Trained, parameters: Sequence[Tensor], *, is_latest: bool = False
+        self, trained: Trained, parameters: Sequence[Tensor], moment: Literal["next", "after"]
     ) -> None:
         """Write checksums of the parameters that are replicas, on each group.
 
         Args:
             trained: Optimizer.
             parameters: Its parameters.
-            is_latest: True immediately after a step, when they may still be averaged.
+            moment: ``next`` before a step, or ``after`` it; see `Parameters`.
         """
         names = self.names.of(parameters, trained.name)
         is_named = not any(  # else ranks may hold different ones at the same position
@@ -462,9 +462,9 @@ class Replicas:
         ][:MAX_UNMARKED]
         trained.unmarked = tuple(names[number] for number in unmarked)
         world = self._number_of(dist.group.WORLD)
-        if unmarked and self._every and world is not None and not is_latest:
+        if unmarked and self._every and world is not None and moment == "next":
             values = [checksum(parameters[number]) for number in unmarked]
-            note = self._note(trained, world, is_unmarked=True)
+            note = self._note(trained, world, "unmarked")
             self._tell(world, note, trained.unmarked, values)
         sums: dict[int, int] = {}
         for group in sorted(trained.groups):
@@ -480,7 +480,7 @@ class Replicas:
                     if (number, group) not in trained.told
                     and (is_reduced or not trained.start[number][1])
                 ]
-                start = self._note(trained, group, step=0, is_meant=is_reduced and is_named)
+                start = self._note(trained, group, "first", step=0, reduced=is_reduced and is_named)
                 self._tell(
                     group, start, [names[n] for n in new], [trained.start[n][0] for n in new]
                 )
@@ -492,7 +492,7 @@ class Replicas:
                     if number not in sums:
                         sums[number] = checksum(parameters[number])
                 is_certain = is_reduced and group in trained.reduced
-                note = self._note(trained, group, is_latest=is_latest, reduced=is_certain)
+                note = self._note(trained, group, moment, reduced=is_certain)
                 has_all = len(trained.gradients) == len(parameters)
                 gradients = [trained.gradients[n] for n in known] if has_all else []
                 self._tell(
