@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distdemo.calls.match.replicas import ReplicaCheck, equal_data_finding
-from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.notes import Gradients, Moment, Parameters
 from distdemo.calls.record.tensors import Names, checksum, is_constant
 from distdemo.calls.records import Finding, SourceLine
 
@@ -102,7 +102,7 @@ def test_optimizers_of_one_rank_do_not_count() -> None:
             check.add(rank, replace(START, sums=(5,)), 3, 2)
         number = 1 + other
         for step, value in enumerate((7, 7, rank)):
-            moment = "next" if step else "first"
+            moment: Moment = "next" if step else "first"
             note = replace(START, moment=moment, optimizer=number, step=step, sums=(value,))
             check.add(rank, note, 8 + step, 2)
     (finding,) = check.findings(range(2), str)

@@ -24,7 +24,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils.data import DistributedSampler
-from torch.utils.weak import WeakIdKeyDictionary
 
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.frames import (
@@ -63,8 +62,6 @@ class Steps:
         self._replicas = replicas
         self._report = report
         self._counts: Counter[Any] = Counter()
-        self._groups = WeakIdKeyDictionary()
-        """Group of each parameter that a DDP module holds."""
         self._of_optimizer: WeakKeyDictionary[Optimizer, tuple[object, set[Any]]] = (
             WeakKeyDictionary()
         )
@@ -134,14 +131,12 @@ class Steps:
 
     def _add_module(self, module: DistributedDataParallel) -> None:
         self._counts.setdefault(module.process_group, 0)
-        for parameter in module.parameters():
-            self._groups[parameter] = module.process_group
         self._replicas.add_module(module)
 
     def _count(self, optimizer: Optimizer) -> None:
         """Count a step for the groups of an optimizer."""
         params = [param_group["params"] for param_group in optimizer.param_groups]
-        version = (len(self._groups), sum(map(len, params)))
+        version = (len(self._replicas.modules), sum(map(len, params)))
         known, groups = self._of_optimizer.get(optimizer, (None, set()))
         if known != version:
             groups = {group for parameter in chain(*params) for group in self._groups_of(parameter)}
@@ -150,8 +145,9 @@ class Steps:
 
     def _groups_of(self, parameter: torch.Tensor) -> list[Any]:
         """Return the groups that synchronize a parameter."""
-        if parameter in self._groups:
-            return [self._groups[parameter]]
+        module = self._replicas.module_of(parameter)
+        if module is not None:
+            return [module.process_group]
         mesh = getattr(parameter, "device_mesh", None)  # of a DTensor
         return [] if mesh is None else list(mesh.get_all_groups())
 
