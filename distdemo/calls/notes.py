@@ -8,8 +8,8 @@ A repeated call (same line, same arguments) is written as its number only::
     5                                      # the rank makes call 5
     5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
-    n 5                                    # it needn't wait for it any more; see NoWaitNote
-    d 5                                    # it has dropped the handle without either; see DropNote
+    n 5                                    # it needn't wait for it any more; see HandleNote
+    d 5                                    # it has dropped the handle without either
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
@@ -18,7 +18,7 @@ A repeated call (same line, same arguments) is written as its number only::
     B {"what": "written", ...}             # misuse of a call's memory
     R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
     V 0 {"names": [...], ...}              # checksum of gradients, on group 0; see Gradients
-    D {"groups": [0], ...}                 # the rank destroys these groups
+    D 0 {"source_line": ..., ...}          # the rank destroys group 0
     E {"how": "returned"}                  # its program has ended
 
 Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
@@ -212,25 +212,17 @@ class WaitNote:
 
 
 @dataclass(frozen=True, slots=True)
-class NoWaitNote:
-    """The rank has polled a call until it was done, or has taken its future.
+class HandleNote:
+    """The rank needn't wait for a call any more.
 
     Attributes:
         number: Number of the call on this rank.
+        dropped: True if it has dropped the handle of a send or receive; False if it has polled the
+            call until it was done, or has taken its future.
     """
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class DropNote:
-    """The rank has dropped the handle of a send or receive that it neither waited for nor polled.
-
-    Attributes:
-        number: Number of the call on this rank.
-    """
-
-    number: int
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,30 +264,6 @@ class MisuseNote:
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
     what: Misuse = "unwaited"
-
-
-@dataclass(frozen=True, slots=True)
-class DestroyNote:
-    """The rank destroys these groups, and makes no more calls on them.
-
-    Attributes:
-        groups: Destroyed groups.
-        source_line: Source line.
-        failing: Exception being raised, which may end the program, or empty.
-    """
-
-    groups: tuple[GroupKey, ...]
-    source_line: SourceLine
-    failing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Destruction:
-    """`DestroyNote` in its written form, with group numbers."""
-
-    groups: tuple[int, ...]
-    source_line: SourceLine
-    failing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,11 +333,28 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaNote:
-    """A rank has computed checksums of what must be equal, or must not, on all ranks of a group."""
+class Destruction:
+    """The rank destroys a group, and makes no more calls on it.
+
+    Attributes:
+        source_line: Source line.
+        failing: Exception being raised, which may end the program, or empty.
+    """
+
+    source_line: SourceLine
+    failing: str = ""
+
+
+GROUP_NOTES = {"R": Parameters, "V": Gradients, "D": Destruction}
+"""Records about a group, by the first letter of their lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNote:
+    """A rank has computed checksums of what all ranks of a group share, or destroys the group."""
 
     group: GroupKey
-    values: Parameters | Gradients
+    values: Parameters | Gradients | Destruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,13 +376,11 @@ Note = (
     CallNote
     | AcceptNote
     | WaitNote
-    | NoWaitNote
-    | DropNote
+    | HandleNote
     | ReturnNote
     | StopNote
     | MisuseNote
-    | ReplicaNote
-    | DestroyNote
+    | GroupNote
     | EndNote
 )
 
@@ -453,24 +436,17 @@ class Reader:
             case "w":
                 number, _, mark = rest.partition(" ")
                 return WaitNote(_number(number), thread, mark == "+")
-            case "n":
-                return NoWaitNote(_number(rest))
-            case "d":
-                return DropNote(_number(rest))
+            case "n" | "d":
+                return HandleNote(_number(rest), dropped=start == "d")
             case "X":
                 return StopNote(_json(str, rest))
             case "B":
                 return _json(MisuseNote, rest)
             case "E":
                 return _json(EndNote, rest)
-            case "R" | "V":
+            case "R" | "V" | "D":
                 name, text = rest.split(" ", 1)
-                values = _json(Parameters, text) if start == "R" else _json(Gradients, text)
-                return ReplicaNote(self._groups[int(name)], values)
-            case "D":
-                end = _json(Destruction, rest)
-                groups = tuple(self._groups[group] for group in end.groups)
-                return DestroyNote(groups, end.source_line, end.failing)
+                return GroupNote(self._groups[int(name)], _json(GROUP_NOTES[start], text))
             case "G":
                 name, nth, backend, text = rest.split(" ", 3)
                 key = self._members(text), backend, _number(nth)

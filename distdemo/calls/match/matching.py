@@ -31,15 +31,14 @@ from distdemo.calls.match.state import CallSet, Entry, Group, Problem, RankState
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
-    DestroyNote,
-    DropNote,
+    Destruction,
     EndNote,
     Gradients,
     GroupKey,
+    GroupNote,
+    HandleNote,
     MisuseNote,
     Note,
-    NoWaitNote,
-    ReplicaNote,
     ReturnNote,
     StopNote,
     WaitNote,
@@ -121,19 +120,14 @@ class Matcher:
                 self._accept(state, note.thread)
             case WaitNote():
                 return self._record_wait(state, note)
-            case NoWaitNote():
-                if entry := state.pending.get(note.number):
-                    entry.no_wait = True
-            case DropNote():
-                self._record_drop(state, note)
+            case HandleNote():
+                self._record_handle(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
             case MisuseNote():
                 self._report_misuse(rank, note)
-            case ReplicaNote():
-                self._check_replicas(rank, note)
-            case DestroyNote():
-                self._record_destroy(rank, state, note)
+            case GroupNote():
+                self._record_group(rank, state, note)
             case StopNote():
                 self.stop(f"rank {rank}: {note.why}")
             case EndNote():
@@ -193,9 +187,7 @@ class Matcher:
         if call.peer is not None:
             self.pairing.add(entry)
             return entry
-        for thread, other in list(state.unconfirmed.items()):  # its other threads' calls
-            if other.group is group:
-                self._accept(state, thread)
+        self._accept_on(group, state)  # the calls of its other threads
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         calls = group.at(entry.position)
@@ -217,12 +209,14 @@ class Matcher:
             state.waits[note.thread] = entry
         return entry
 
-    def _record_drop(self, state: RankState, note: DropNote) -> None:
+    def _record_handle(self, state: RankState, note: HandleNote) -> None:
         entry = state.pending.get(note.number)
-        if entry is None or entry.no_wait or entry.call.peer is None:
+        if entry is None:
             return
         backend = backend_named(entry.group.backend)
-        if backend is not None and backend.needs_handles:
+        if not note.dropped:
+            entry.no_wait = True
+        elif backend is not None and backend.needs_handles and not entry.no_wait:
             entry.dropped = True
             self.dropped.append(entry)
 
@@ -257,13 +251,6 @@ class Matcher:
         if calls in self.problems and differs(calls.by_rank, entry.group.members) is None:
             self.problems.remove(calls)
 
-    def _record_destroy(self, rank: int, state: RankState, note: DestroyNote) -> None:
-        for key in note.groups:
-            self.group(*key).destroyed.setdefault(rank, note)
-        for thread, entry in list(state.unconfirmed.items()):
-            if rank in entry.group.destroyed:
-                self._accept(state, thread)
-
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
         if lost_peer(note.how):  # it was waiting for a rank that failed
@@ -281,6 +268,12 @@ class Matcher:
         """Confirm the latest calls of a rank that has ended: torch hasn't rejected them."""
         for thread in list(state.unconfirmed):
             self._accept(state, thread)
+
+    def _accept_on(self, group: Group, state: RankState) -> None:
+        """Confirm the latest calls of a rank on a group."""
+        for thread, entry in list(state.unconfirmed.items()):
+            if entry.group is group:
+                self._accept(state, thread)
 
     def _accept(self, state: RankState, thread: int) -> None:
         """Confirm the latest call of a thread: torch hasn't rejected it."""
@@ -322,12 +315,16 @@ class Matcher:
             finding = self.with_cause(finding, entries, ranks_by_value(shifted))
             self._report(entry.rank, finding, entry)
 
-    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
+    def _record_group(self, rank: int, state: RankState, note: GroupNote) -> None:
         group = self.group(*note.group)
+        values = note.values
+        if isinstance(values, Destruction):
+            group.destroyed.setdefault(rank, values)
+            self._accept_on(group, state)
+            return
         size = len(group.members)
         if rank not in group.numbers or size < 2:
             return
-        values = note.values
         line = values.source_line
         self.stacks[line.file, line.line].add(line.stack)
         if isinstance(values, Gradients):
