@@ -76,7 +76,7 @@ KINDS: dict[Kind, KindInfo] = {
     "buffers": KindInfo(
         "All ranks must pass tensors with the same strides.",
         "the ranks' tensors have different strides",
-        lambda call: None if layout_fault(call) else call.strides,
+        lambda call: None if layout_fault(call.shape, call.strides) else call.strides,
     ),
     "splits": KindInfo(
         "Each rank must send exactly as much as the receiver expects.", "the splits don't match"
@@ -223,7 +223,7 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
         return "buffers", f"a list passed to {call.op} contains tensors that overlap."
     known = backend_named(backend)
     if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
-        fault = layout_fault(call)
+        fault = layout_fault(call.shape, call.strides)
         if fault:
             what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores."
             return "buffers", what
@@ -235,19 +235,17 @@ def backend_named(name: str) -> Backend | None:
     return REGISTRY.get(name.partition("/")[0])
 
 
-def layout_fault(call: RankCall) -> str:
+def layout_fault(shape: Sequence[int], strides: Sequence[int]) -> str:
     """Return how a tensor's elements don't fill an address range, or an empty text.
 
     They may fill it in any order.
     """
-    if len(call.strides) != len(call.shape):
+    if len(strides) != len(shape):
         return ""  # contiguous, or of another tensor in a list
-    if any(not stride and size > 1 for stride, size in zip(call.strides, call.shape, strict=True)):
-        return "repeats elements"
     expected = 1
-    for stride, size in sorted(zip(call.strides, call.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride != expected:
-            return "has gaps"
+            return "has gaps" if stride else "repeats elements"
         expected *= size
     return ""
 

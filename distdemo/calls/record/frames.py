@@ -152,12 +152,6 @@ def in_batch() -> bool:
     return "batch_isend_irecv" in functions
 
 
-def called_by_user() -> bool:
-    """Return True if the user's code makes the call rather than another part of torch."""
-    _, frame = _caller(API)
-    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
-
-
 def called_by_ddp() -> bool:
     """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
     _, frame = _caller(API)

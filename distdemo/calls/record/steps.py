@@ -70,11 +70,14 @@ class Steps:
         self._epochs: WeakKeyDictionary[DistributedSampler[Any], int] = WeakKeyDictionary()
         """Number of the latest epoch of each sampler in which the program made steps."""
 
-    def install(self) -> None:
-        """Count the steps of every optimizer from now on, once per process."""
-        _wrap(DistributedDataParallel, "__init__", after=partial(self._guard, self._add_module))
-        add_optimizer = partial(self._watch, self._replicas.add_optimizer)
-        _wrap(Optimizer, "add_param_group", after=add_optimizer)
+    def install(self, add_hook: Callable[..., object]) -> None:
+        """Count the steps of every optimizer from now on, once per process.
+
+        Args:
+            add_hook: Function that has another one called after a method of a class.
+        """
+        add_hook(DistributedDataParallel, "__init__", after=self._add_module)
+        add_hook(Optimizer, "add_param_group", after=self._add_optimizer)
         iterate = DistributedSampler.__iter__
 
         @wraps(iterate)
@@ -129,9 +132,12 @@ class Steps:
             return -1
         return self._counts[group] if self._manual < 0 else self._manual
 
-    def _add_module(self, module: DistributedDataParallel) -> None:
+    def _add_module(self, _: None, module: DistributedDataParallel, *__: Any, **___: Any) -> None:
         self._counts.setdefault(module.process_group, 0)
         self._replicas.add_module(module)
+
+    def _add_optimizer(self, _: None, optimizer: Optimizer, *__: Any) -> None:
+        self._replicas.safely(self._replicas.add_optimizer, optimizer)
 
     def _count(self, optimizer: Optimizer) -> None:
         """Count a step for the groups of an optimizer."""
@@ -150,15 +156,3 @@ class Steps:
             return [module.process_group]
         mesh = getattr(parameter, "device_mesh", None)  # of a DTensor
         return [] if mesh is None else list(mesh.get_all_groups())
-
-
-def _wrap(kind: type, name: str, after: Callable[[Any], object]) -> None:
-    """Call a function with the object after a method of it."""
-    original = getattr(kind, name)
-
-    @wraps(original)
-    def method(self: Any, /, *args: Any, **named: Any) -> None:
-        original(self, *args, **named)
-        after(self)
-
-    setattr(kind, name, method)
