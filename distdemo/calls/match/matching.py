@@ -344,12 +344,16 @@ class Matcher:
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""
         checks = [group.replicas for group in self.groups.values()]
+        optimizers = [optimizer for check in checks for optimizer in check.optimizers.values()]
+        notes = [note for optimizer in optimizers for note in optimizer.notes.values()]
+        names = [name for note in notes if note.moment == "end" for name in note.names]
+        unmarked = [pair for optimizer in optimizers for pair in optimizer.unmarked.items()]
         return ReplicaSteps(
-            compared=max((check.compared for check in checks), default=0),
-            steps=max((check.steps() for check in checks), default=0),
+            compared=max((optimizer.compared for optimizer in optimizers), default=0),
+            steps=max((note.step for note in notes), default=0),
             checks=sum(check.checks for check in checks),
-            unmarked=tuple(dict.fromkeys(name for check in checks for name in check.unmarked())),
-            diverged=tuple(dict.fromkeys(name for check in checks for name in check.diverged())),
+            unmarked=tuple(dict.fromkeys(names)),
+            diverged=tuple(dict.fromkeys(name for name, is_equal in unmarked if not is_equal)),
         )
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:

@@ -17,8 +17,6 @@ MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 3  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
-Key = tuple[int, str]
-"""Number of an optimizer, and name of its parameter."""
 LineText = Callable[[SourceLine], str]
 """Function that returns a source line as text."""
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
@@ -114,19 +112,95 @@ class Difference:
 
 
 @dataclass(slots=True)
-class ReplicaCheck:
-    """Comparison of the tensors that the members of a group hold.
+class OptimizerCheck:
+    """Comparison of the parameters of one optimizer.
 
     A parameter that differs between steps and is equal again later is averaged by the program, as
     in local SGD, and no replica in between.
 
     Attributes:
+        notes: Latest note of each rank.
+        orders: Names of the parameters before the first step, by rank.
+        compared: Number of steps after which parameters were compared.
+        last: Latest of these steps.
+        equal: Latest step after which a parameter was equal.
+        unequal: Parameters that differed before the first step.
+        drifted: Parameters that were equal and differ now.
+        latest: Parameters that differ after what may be the last step.
+        averaged: Parameters that were equal again after they had drifted.
+        unmarked: True for parameters that are still equal, of those that nothing marks as replicas.
+    """
+
+    notes: dict[int, Parameters] = field(default_factory=dict)
+    orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    compared: int = 0
+    last: int = 0
+    equal: dict[str, int] = field(default_factory=dict)
+    unequal: list[Difference] = field(default_factory=list)
+    drifted: dict[str, Difference] = field(default_factory=dict)
+    latest: dict[str, Difference] = field(default_factory=dict)
+    averaged: set[str] = field(default_factory=set)
+    unmarked: dict[str, bool] = field(default_factory=dict)
+
+    def compare(self, difference: Difference) -> Difference | None:
+        """Compare a tensor of all ranks; return it if it certainly differs."""
+        name = difference.name
+        note = difference.note
+        is_equal = len({*difference.sums.values()}) == 1
+        if note.moment == "check":
+            return None if is_equal else difference
+        if note.moment == "unmarked":
+            if name in self.unmarked or (is_equal and not note.step):
+                self.unmarked[name] = is_equal
+            return None
+        if note.step > self.last:
+            self.compared += 1
+            self.last = note.step
+        if is_equal:
+            self.equal[name] = note.step
+            if self.drifted.pop(name, None):
+                self.averaged.add(name)
+        elif note.moment == "after":
+            self.latest[name] = difference
+        elif note.moment == "first" and note.reduced:
+            self.unequal.append(difference)
+        elif note.moment == "next":
+            return self._drift(difference)
+        return None
+
+    def _drift(self, difference: Difference) -> Difference | None:
+        """Add a parameter that may have drifted; return its first difference if that is certain."""
+        name = difference.name
+        if name not in self.equal or name in self.averaged:
+            return None
+        first = self.drifted.setdefault(name, difference)
+        return first if difference.note.reduced else None
+
+    def end(self) -> Difference | None:
+        """Decide on the last step, once the programs of all ranks have ended."""
+        if any(note.averaged for note in self.notes.values()):
+            averaged = [name for name, d in self.drifted.items() if not d.note.reduced]
+            for name in averaged:
+                del self.drifted[name]
+            self.averaged.update(averaged)
+            return None
+        last = max(note.step for note in self.notes.values())
+        final = [d for d in self.latest.values() if d.note.step == last]
+        certain = [drift for drift in map(self._drift, final) if drift is not None]
+        return certain[-1] if certain else None
+
+
+@dataclass(slots=True)
+class ReplicaCheck:
+    """Comparison of the tensors that the members of a group hold.
+
+    Attributes:
         checks: Number of checks of the program itself that were compared.
+        optimizers: Comparison of each optimizer.
     """
 
     checks: int = 0
-    _compared: dict[int, list[int]] = field(default_factory=dict)
-    """Number of steps after which parameters were compared, and the latest, by optimizer."""
+    optimizers: dict[int, OptimizerCheck] = field(default_factory=dict)
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
     _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -135,44 +209,11 @@ class ReplicaCheck:
     """Number of an optimizer, by the calls on the group before it and its order after them."""
     _first: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Number of optimizers that began after the same calls, by rank and number of calls."""
-    _orders: dict[int, dict[int, tuple[str, ...]]] = field(default_factory=dict)
-    """Names of the parameters before the first step, by rank."""
-    _equal: dict[Key, int] = field(default_factory=dict)
-    """Latest step after which a parameter was equal."""
-    _unequal: list[Difference] = field(default_factory=list)
-    """Parameters that differed before the first step."""
-    _drifted: dict[Key, Difference] = field(default_factory=dict)
-    _latest: dict[Key, Difference] = field(default_factory=dict)
-    """Parameters that differ after what may be the last step."""
-    _averaged: set[Key] = field(default_factory=set)
-    _notes: dict[int, dict[int, Parameters]] = field(default_factory=dict)
-    """Latest note of each rank, by optimizer."""
-    _unmarked: dict[Key, bool] = field(default_factory=dict)
-    """True for parameters that are still equal, of those that nothing marks as replicas."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
     _equal_steps: list[int] = field(default_factory=list)
     _gradients_differ: bool = False
     _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
-
-    @property
-    def compared(self) -> int:
-        """Number of compared steps of the optimizer with the most."""
-        return max((count for count, _ in self._compared.values()), default=0)
-
-    def steps(self) -> int:
-        """Return the number of steps of the optimizer that made the most."""
-        return max((n.step for notes in self._notes.values() for n in notes.values()), default=0)
-
-    def diverged(self) -> list[str]:
-        """Return parameters that nothing marks as replicas, but that were equal at the start."""
-        return [name for (_, name), is_equal in self._unmarked.items() if not is_equal]
-
-    def unmarked(self) -> tuple[str, ...]:
-        """Return parameters that no rank compared, as nothing marks them as replicas."""
-        notes = [note for notes in self._notes.values() for note in notes.values()]
-        names = [name for note in notes if note.moment == "end" for name in note.names]
-        return tuple(dict.fromkeys(names))
 
     def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
         """Add the checksums of a rank; return a tensor that certainly differs.
@@ -184,15 +225,16 @@ class ReplicaCheck:
                 DDP's ``join()`` lets ranks make different numbers of steps.
             size: Number of members of the group.
         """
+        optimizer = OptimizerCheck()
         if note.optimizer:
             note = replace(note, optimizer=self._number(rank, note.optimizer, position))
+            optimizer = self.optimizers.setdefault(note.optimizer, optimizer)
+            optimizer.notes[rank] = note
             if note.moment == "first" and note.reduced:
-                self._orders.setdefault(note.optimizer, {}).setdefault(rank, note.names)
-            notes = self._notes.setdefault(note.optimizer, {})
-            notes[rank] = note
+                optimizer.orders.setdefault(rank, note.names)
         if note.moment == "end":
-            is_over = len(notes) == size and all(n.moment == "end" for n in notes.values())
-            return self._end(note.optimizer) if is_over else None
+            ends = [other.moment == "end" for other in optimizer.notes.values()]
+            return optimizer.end() if ends == [True] * size else None
         certain = None
         place = position if note.joined else 0
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
@@ -203,10 +245,10 @@ class ReplicaCheck:
                 gradients[rank] = note.gradients[number]
             if len(sums) == size:
                 del self._open[key]
-                equal_after = self._equal.get((note.optimizer, name), 0)
-                difference = Difference(name, sums, note, equal_after, gradients)
-                differs = self._compare(difference)
+                equal_after = optimizer.equal.get(name, 0)
+                differs = optimizer.compare(Difference(name, sums, note, equal_after, gradients))
                 certain = certain or differs
+                self.checks = note.step if note.moment == "check" else self.checks
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         return certain
@@ -222,57 +264,6 @@ class ReplicaCheck:
             place = position, self._first[rank, position]
             self._numbers[rank, number] = self._places.setdefault(place, len(self._places) + 1)
         return self._numbers[rank, number]
-
-    def _compare(self, difference: Difference) -> Difference | None:
-        """Compare a tensor of all ranks; return it if it certainly differs."""
-        sums, note = difference.sums, difference.note
-        key = note.optimizer, difference.name
-        is_equal = len(set(sums.values())) == 1
-        if note.moment == "check":
-            self.checks = note.step
-            return None if is_equal else difference
-        if note.moment == "unmarked":
-            if not note.step and is_equal:
-                self._unmarked[key] = True
-            elif key in self._unmarked:
-                self._unmarked[key] = is_equal
-            return None
-        if note.step:
-            count = self._compared.setdefault(note.optimizer, [0, 0])
-            if note.step > count[1]:
-                count[:] = count[0] + 1, note.step
-        if is_equal:
-            self._equal[key] = note.step
-            if self._drifted.pop(key, None):
-                self._averaged.add(key)
-        elif note.moment == "after":
-            self._latest[key] = difference
-        elif note.moment == "first":
-            if note.reduced:
-                self._unequal.append(difference)
-        elif key in self._equal and key not in self._averaged:
-            self._drifted.setdefault(key, difference)
-            return self._drifted[key] if note.reduced else None
-        return None
-
-    def _end(self, optimizer: int) -> Difference | None:
-        """Decide on the last step of an optimizer, once the programs of all ranks have ended."""
-        notes = self._notes[optimizer].values()
-        last = max(note.step for note in notes)
-        if any(note.averaged for note in notes):
-            for key, difference in list(self._drifted.items()):
-                if difference.note.optimizer == optimizer and not difference.note.reduced:
-                    del self._drifted[key]
-                    self._averaged.add(key)
-            return None
-        certain = None
-        for key, difference in self._latest.items():
-            note = difference.note
-            is_last = (note.optimizer, note.step) == (optimizer, last)
-            if is_last and key in self._equal and key not in self._averaged:
-                self._drifted.setdefault(key, difference)
-                certain = self._drifted[key] if note.reduced else certain
-        return certain
 
     def add_gradients(self, rank: int, note: Gradients, size: int) -> None:
         """Add the gradients that a rank gave to the reductions of a step."""
@@ -300,17 +291,23 @@ class ReplicaCheck:
         """
         if self._mixed is not None:
             yield self._other_tensors(self._mixed, line)
-        unequal = [d for d in self._unequal if self._always_reduced(d.note.optimizer)]
+        optimizers = self.optimizers.values()
+        always_reduced = [  # gossip, for one, averages on a different group in each step
+            check
+            for check in optimizers
+            if not any(note.unreduced for note in check.notes.values())
+        ]
+        unequal = [difference for check in always_reduced for difference in check.unequal]
         if unequal:
             finding = unequal[0].finding(line, len(unequal) - 1)
-            orders = {*self._orders.get(unequal[0].note.optimizer, {}).values()}
+            orders = {*self.optimizers[unequal[0].note.optimizer].orders.values()}
             is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
             yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
         unreduced = [*self._unreduced(members, line)]
         yield from unreduced
         if unreduced:
             return
-        drifted = list(self._drifted.values())
+        drifted = [d for check in optimizers for d in check.drifted.values()]
         if drifted:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
 
@@ -323,22 +320,16 @@ class ReplicaCheck:
             return None
         return sorted(self._equal_steps), self._gradient_line
 
-    def _always_reduced(self, optimizer: int) -> bool:
-        """Return True if the gradients of all steps were reduced on the group.
-
-        Gossip, for one, averages gradients on a different group in each step.
-        """
-        return not any(note.unreduced for note in self._notes.get(optimizer, {}).values())
-
     def _unreduced(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield a finding per optimizer that made steps without a reduction."""
-        for optimizer, notes in self._notes.items():
-            drifted = [d for d in self._drifted.values() if d.note.optimizer == optimizer]
-            count = min((note.unreduced for note in notes.values()), default=0)
-            note = notes[min(notes)]
+        has_averaged = any(check.averaged for check in self.optimizers.values())
+        for check in self.optimizers.values():
+            drifted = [*check.drifted.values()]
+            count = min(note.unreduced for note in check.notes.values())
+            note = check.notes[min(check.notes)]
             word, _, name = note.why.partition(" ")
             is_last = word == "unused" and count == 1  # DDP would reject the next forward pass
-            if not count or not (drifted or (is_last and not self._averaged)):
+            if not count or not (drifted or (is_last and not has_averaged)):
                 continue
             why, advice = WHY.get(word, WHY[""])
             what = f"{ranks_of(tuple(members))}: {count:,} of {plural(note.step, 'step')} changed "
