@@ -217,7 +217,7 @@ class RankCall:
         return self.rules.data != "to peer"
 
     @property
-    def part(self) -> int | None:
+    def part_size(self) -> int | None:
         """Size of all parts that this rank sends and receives, or None if they differ."""
         if self.send_counts[:1] == (-1,):  # equal parts, and their sum
             return self.send_counts[1] if self.send_counts == self.receive_counts else None
@@ -246,6 +246,7 @@ class RankCall:
             any_rank = self.peer == -1 and self.op == "recv"
             peer += "any rank" if any_rank else f"rank {self._global(self.peer)}"
             peer += f", tag {self.tag}" if self.tag else ""
+        lone = self.lone_groups
         arguments = [
             self.reduce_op.upper(),
             data,
@@ -255,7 +256,7 @@ class RankCall:
             _parts_text("receives", self.receive_counts),
             f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
-            _lone_text(self.lone_groups),
+            f"after {lone} group{'s' * (lone > 1)} of one rank" if lone else "",
         ]
         text = ", ".join(filter(None, arguments))
         if self.partial and not text:
@@ -274,10 +275,6 @@ class PartialCall(RankCall):
 
 
 UNKNOWN_CALL = PartialCall("", SourceLine(via="an unknown line"), count=-1)
-
-
-def _lone_text(count: int) -> str:
-    return f"after {count} group{'s' * (count > 1)} of one rank" if count else ""
 
 
 def _parts_text(verb: str, parts: tuple[int, ...]) -> str:

@@ -547,7 +547,7 @@ def _clashes(entry: Entry, calls: CallSet) -> bool:
         return differs({**calls.by_rank, entry.rank: call}, members) is not None
     if call.partial or not call.rules.parts:
         return False
-    if call.part is None or call.part != first.call.part:
+    if call.part_size is None or call.part_size != first.call.part_size:
         calls.is_uneven = True
     return calls.is_uneven and any(
         compare_parts({rank: other.call, entry.rank: call}, members) is not None

@@ -130,9 +130,10 @@ class Trained:
 
     def carries(self, tensor: Carried) -> bool:
         """Return True if a call carried a parameter, or as many elements as all have."""
-        is_whole = tensor.numel == self.numel
-        is_meant = tensor.group in self.groups or tensor.summed or not tensor.is_equal
-        return (is_whole and is_meant) or tensor.storage in self.storages
+        if tensor.numel != self.numel:
+            return tensor.storage in self.storages
+        is_meant = tensor.summed or not tensor.is_equal or tensor.group in self.groups
+        return is_meant or tensor.storage in self.storages
 
 
 class Replicas:
@@ -264,8 +265,12 @@ class Replicas:
         is_averaged = trained.steps > 0 and any(map(trained.carries, traffic))
         trained.averaged += is_averaged
         trained.exchanged |= any(trained.carries(t) and not t.is_equal for t in traffic)
-        is_due = len(trained.replicas) < len(parameters) or self._is_compared(trained.steps)
-        is_due |= is_averaged and trained.averaged in SAMPLED
+        is_due = (
+            len(trained.replicas) < len(parameters)
+            or trained.steps in SAMPLED
+            or self._is_asked(trained.steps)
+            or (is_averaged and trained.averaged in SAMPLED)
+        )
         modules = filter(None, map(self.module_of, parameters[:1]))
         trained.joined |= any(module._join_config.enable for module in modules)
         if is_due:
@@ -277,9 +282,8 @@ class Replicas:
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
         is_first = not trained.steps  # later ones follow steps that weren't compared
-        is_compared = bool(trained.groups) and (is_first or self._is_asked(trained.steps + 1))
-        if is_compared and not any(map(_has_partial_gradient, parameters)):
-            trained.gradients = [_gradient_sum(parameter) for parameter in parameters]
+        if (is_first or self._is_asked(trained.steps + 1)) and trained.groups:
+            trained.gradients = _gradient_sums(parameters)
         self._compare_gradients(trained, gradients)
         self._reduced_steps.update(trained.reduced)
         self._buckets.clear()
@@ -319,9 +323,6 @@ class Replicas:
             for group in sorted(trained.groups) or [0]:
                 note = self._note(trained, group, "end", averaged=is_averaged)
                 self._write(group, replace(note, names=trained.unmarked))
-
-    def _is_compared(self, steps: int) -> bool:
-        return steps in SAMPLED or self._is_asked(steps)
 
     def _is_asked(self, steps: int) -> bool:
         return self._every > 0 and steps % self._every == 0
@@ -544,15 +545,13 @@ def _sum_of(values: Iterable[object]) -> int:
     return zlib.crc32(repr(list(values)).encode())
 
 
-def _has_partial_gradient(parameter: Tensor) -> bool:
-    """Return True if the gradient is a DTensor that is only reduced within the step."""
-    placements = getattr(parameter.grad, "placements", ())
-    return any(placement.is_partial() for placement in placements)
-
-
-def _gradient_sum(parameter: Tensor) -> int:
-    gradient = parameter.grad
-    return 0 if gradient is None or not is_dense(gradient) else checksum(gradient)
+def _gradient_sums(parameters: Sequence[Tensor]) -> list[int]:
+    """Return the checksum of each gradient; none if DTensor reduces one only within the step."""
+    gradients = [parameter.grad for parameter in parameters]
+    placements = [p for gradient in gradients for p in getattr(gradient, "placements", ())]
+    if any(placement.is_partial() for placement in placements):
+        return []
+    return [0 if g is None or not is_dense(g) else checksum(g) for g in gradients]
 
 
 def _named(replicas: Any) -> Iterator[tuple[str, Tensor]]:
