@@ -28,24 +28,6 @@ MAX_LINES = 1000  # remembered source lines per group
 MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
-@dataclass(slots=True)
-class Reshaped:
-    """A call of a group that ranks made with several shapes.
-
-    Attributes:
-        calls: The call.
-        number: Its number in the group.
-    """
-
-    calls: Calls
-    number: int
-
-    @property
-    def shapes(self) -> dict[int, tuple[int, ...]]:
-        """Shape that each rank passed, without dimensions of size 1."""
-        return {rank: tuple(n for n in call.shape if n != 1) for rank, call in self.calls.items()}
-
-
 @dataclass(eq=False, slots=True)
 class Match:
     """Calls at one position that agreed, for every position with the same ones.
@@ -54,13 +36,14 @@ class Match:
         calls: The calls.
         places: Place of each rank's call.
         distinct: These places, once each.
-        has_shapes: True if the program made them with several shapes.
+        shapes: Shape that each rank passed, without dimensions of size 1; empty if all shapes are
+            equal, or a part of torch made the calls.
     """
 
     calls: Calls
     places: dict[int, Place]
     distinct: tuple[Place, ...]
-    has_shapes: bool
+    shapes: dict[int, tuple[int, ...]]
 
     @property
     def place(self) -> Place | None:
@@ -84,8 +67,8 @@ class Lines:
     _run: int = 0  # number of calls in a row there
     _together: int = 0  # number of the latest call for which all ranks went to another place
     _followed: list[Split] = field(default_factory=list)
-    _reshaped: Reshaped | None = None
-    _swapped: dict[SourceLine, Reshaped] = field(default_factory=dict)
+    _reshaped: tuple[Match, int] | None = None  # latest call with two shapes, and its number
+    _swapped: dict[SourceLine, tuple[Match, int]] = field(default_factory=dict)
 
     def add(self, calls: Calls, number: int) -> None:
         """Add a call that all members agreed on, and its number in the group."""
@@ -95,8 +78,8 @@ class Lines:
             if len(self._matches) * len(calls) >= MAX_CALLS:
                 self._matches.clear()
             match = self._matches[key] = self._match(calls)
-        if match.has_shapes:
-            self._compare_shapes(Reshaped(calls, number))
+        if match.shapes:
+            self._compare_shapes(match, number)
         place = match.place
         if place is not None and place is self._last and not self._followed:
             place.times += 1
@@ -104,23 +87,21 @@ class Lines:
         else:
             self._move(match, number)
 
-    def _compare_shapes(self, last: Reshaped) -> None:
+    def _compare_shapes(self, match: Match, number: int) -> None:
         """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
-        call = next(iter(last.calls.values()))
-        shapes = set(last.shapes.values())
-        sizes = {call.count for call in last.calls.values()}
-        dimensions = {tuple(sorted(shape)) for shape in shapes}
-        if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
-            self._swapped.setdefault(call.source_line, last)
-        lines = {call.source_line for call in last.calls.values()}
-        if call.root is not None or len(lines) > 1 or len(sizes) > 1 or len(shapes) != 2:
+        calls = match.calls.values()
+        call = next(iter(calls))
+        shapes = {*match.shapes.values()}
+        if call.reduce_op and len(shapes) > 1 and len({tuple(sorted(s)) for s in shapes}) == 1:
+            self._swapped.setdefault(call.source_line, (match, number))
+        different = {(call.source_line, call.count) for call in calls}
+        if call.root is not None or len(different) > 1 or len(shapes) != 2:
             return
-        first = self._reshaped
-        self._reshaped = last
-        if first is None or last.number != first.number + 1 or shapes != {*first.shapes.values()}:
-            return
-        if all(first.shapes[rank] != shape for rank, shape in last.shapes.items()):
-            self._swapped.setdefault(call.source_line, first)
+        first, before = self._reshaped or (match, 0)
+        self._reshaped = match, number
+        is_next = before == number - 1 and shapes == {*first.shapes.values()}
+        if is_next and all(first.shapes[rank] != shape for rank, shape in match.shapes.items()):
+            self._swapped.setdefault(call.source_line, (first, before))
 
     def _match(self, calls: Calls) -> Match:
         """Return the places of a call, and what is special about it."""
@@ -130,7 +111,8 @@ class Lines:
         distinct = tuple({*places.values()})
         by_program = not any(call.source_line.part for call in calls.values())
         has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
-        return Match(calls, places, distinct, has_shapes)
+        shapes = {rank: tuple(n for n in call.shape if n != 1) for rank, call in calls.items()}
+        return Match(calls, places, distinct, shapes if has_shapes else {})
 
     def _place(self, line: SourceLine) -> Place:
         """Return the place of a line; beyond the limit, one for all other lines."""
@@ -324,7 +306,8 @@ class Lines:
             )  # else they are branches that different ranks take
             is_meant = split.is_meant or split.is_last  # they met, or made no more calls
             if strayed and not (others or split.times > 1 or is_meant):
-                warning = _warning(split, group, "came from different lines", lines, rows)
+                how = "came from different lines"
+                warning = _warning(split.calls, split.number, group, how, lines, rows)
                 elsewhere = (
                     r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
@@ -334,13 +317,14 @@ class Lines:
             cause = self._alone(split, {})
             if cause is not None and cause.place.line.part == FORWARD:
                 yield cause.finding(group, line, rows)
-        for call in self._swapped.values():
+        for match, number in self._swapped.values():
             how = "got tensors of different shapes"
-            yield _warning(call, group, how, call.shapes, rows)
+            yield _warning(match.calls, number, group, how, match.shapes, rows)
 
 
 def _warning(
-    call: Split | Reshaped,
+    calls: Calls,
+    number: int,
     group: str,
     how: str,
     values: Mapping[int, object],
@@ -349,13 +333,13 @@ def _warning(
     """Return a warning on a call, which names the ranks with an unusual value.
 
     Args:
-        call: The call.
+        calls: The call.
+        number: Its number in the group.
         group: Name of the group.
         how: End of the sentence.
         values: Value of each rank.
         rows: Function that returns the rows of a call.
     """
-    op = next(iter(call.calls.values())).op
-    what = f"Call {call.number} of {group}, {op}, {how}."
-    rule = KINDS["shift"].rule
-    return Finding("shift", what, tuple(rows(call.calls)), "", rule, minority(values))
+    op = next(iter(calls.values())).op
+    what = f"Call {number} of {group}, {op}, {how}."
+    return Finding("shift", what, tuple(rows(calls)), "", KINDS["shift"].rule, minority(values))

@@ -215,17 +215,20 @@ class Recorder:
             how: ``init`` for the default group; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
-        lone_groups = 0
-        named_after = _group_count() if how == "local" else 0
+        call = RankCall(
+            "init_process_group" if how == "init" else "new_group",
+            SourceLine(),
+            members=members,
+            named_after=_group_count() if how == "local" else 0,
+        )
         if not how and len(members) == 1:
             how = "local"
             self._lone_groups += 1
-        elif not how:
-            lone_groups = self._lone_groups
-        numbers = self._pending_group(how, members) if how else self._groups[dist.group.WORLD]
-        op = "init_process_group" if how == "init" else "new_group"
-        call = RankCall(op, SourceLine(), members=members, lone_groups=lone_groups)
-        self._record(replace(call, named_after=named_after), numbers)
+        if how:
+            self._record(call, self._pending_group(how, members))
+        else:
+            call = replace(call, lone_groups=self._lone_groups)
+            self._record(call, self._groups[dist.group.WORLD])
 
     def _pending_group(self, how: str, members: tuple[int, ...]) -> dict[str, int]:
         """Return the number under which these members create groups."""
