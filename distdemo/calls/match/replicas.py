@@ -210,9 +210,9 @@ class ReplicaCheck:
     _first: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Number of optimizers that began after the same calls, by rank and number of calls."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
-    _equal_steps: list[int] = field(default_factory=list)
+    _equal_gradients: list[Gradients] = field(default_factory=list)
+    """Gradients of one rank, of each step in which they were equal on all ranks."""
     _gradients_differ: bool = False
-    _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
 
     def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
@@ -279,8 +279,7 @@ class ReplicaCheck:
         if len(totals) > 1:
             self._gradients_differ = True
         elif totals != {0}:
-            self._equal_steps.append(note.step)
-            self._gradient_line = note.source_line
+            self._equal_gradients.append(note)
 
     def findings(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield what is wrong without an error, the cause first.
@@ -311,14 +310,13 @@ class ReplicaCheck:
         if drifted:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
 
-    def equal_data(self) -> tuple[Sequence[int], SourceLine] | None:
-        """Return the steps in which all ranks reduced equal gradients, and the line of the last.
+    def equal_gradients(self) -> list[Gradients]:
+        """Return gradients that were equal on all ranks, of each compared step.
 
-        None if the gradients differed in some step, or if only one step was compared.
+        Nothing if they differed in some step, or if few steps were compared.
         """
-        if self._gradients_differ or len(self._equal_steps) < MIN_EQUAL:
-            return None
-        return sorted(self._equal_steps), self._gradient_line
+        is_certain = not self._gradients_differ and len(self._equal_gradients) >= MIN_EQUAL
+        return self._equal_gradients if is_certain else []
 
     def _unreduced(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield a finding per optimizer that made steps without a reduction."""
@@ -369,7 +367,7 @@ def equal_data_finding(
         checks: Members and comparison of each group.
         line: Function that returns a source line as text.
     """
-    equal = [(members, found) for members, check in checks if (found := check.equal_data())]
+    equal = [(members, notes) for members, check in checks if (notes := check.equal_gradients())]
     if not equal:
         return None
     sides: list[set[int]] = []  # of ranks that are in one group after another
@@ -379,12 +377,12 @@ def equal_data_finding(
             sides.remove(other)
             side |= other
         sides.append(side)
-    steps, source = equal[0][1]
+    _, notes = equal[0]
     who = " and ".join(ranks_of(tuple(sorted(side))).lower() for side in sides)
     what = f"{who.capitalize()} reduced bit-identical gradients in every step that was compared: "
-    what += f"{', '.join(map(str, steps))}."
+    what += f"{', '.join(map(str, sorted(note.step for note in notes)))}."
     ranks = tuple(sorted({rank for side in sides for rank in side}))
-    rows = (Row(ranks, "equal gradients", line(source)),)
+    rows = (Row(ranks, "equal gradients", line(notes[-1].source_line)),)
     return Finding("data", what, rows, "", KINDS["data"].rule, ranks)
 
 
