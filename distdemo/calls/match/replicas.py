@@ -17,6 +17,8 @@ MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 3  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
+Place = tuple[int, int]
+"""Number of calls on the group when an optimizer was first compared, and its order after them."""
 LineText = Callable[[SourceLine], str]
 """Function that returns a source line as text."""
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
@@ -196,17 +198,15 @@ class ReplicaCheck:
 
     Attributes:
         checks: Number of checks of the program itself that were compared.
-        optimizers: Comparison of each optimizer.
+        optimizers: Comparison of each optimizer, by its place.
     """
 
     checks: int = 0
-    optimizers: dict[int, OptimizerCheck] = field(default_factory=dict)
+    optimizers: dict[Place, OptimizerCheck] = field(default_factory=dict)
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
-    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Number of each optimizer, by rank and its number there."""
-    _places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Number of an optimizer, by the calls on the group before it and its order after them."""
+    _places: dict[tuple[int, int], Place] = field(default_factory=dict)
+    """Place of each optimizer, by rank and its number there."""
     _first: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Number of optimizers that began after the same calls, by rank and number of calls."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
@@ -226,9 +226,10 @@ class ReplicaCheck:
             size: Number of members of the group.
         """
         optimizer = OptimizerCheck()
+        place = (0, 0)
         if note.optimizer:
-            note = replace(note, optimizer=self._number(rank, note.optimizer, position))
-            optimizer = self.optimizers.setdefault(note.optimizer, optimizer)
+            place = self._place(rank, note.optimizer, position)
+            optimizer = self.optimizers.setdefault(place, optimizer)
             optimizer.notes[rank] = note
             if note.moment == "first" and note.reduced:
                 optimizer.orders.setdefault(rank, note.names)
@@ -236,9 +237,9 @@ class ReplicaCheck:
             ends = [other.moment == "end" for other in optimizer.notes.values()]
             return optimizer.end() if ends == [True] * size else None
         certain = None
-        place = position if note.joined else 0
+        calls = position if note.joined else 0
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            key = note.optimizer, note.step, note.moment, place, name
+            key = place, note.step, note.moment, calls, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
             if note.gradients:
@@ -253,17 +254,12 @@ class ReplicaCheck:
                 del self._open[next(iter(self._open))]
         return certain
 
-    def _number(self, rank: int, number: int, position: int) -> int:
-        """Return the number that an optimizer has on all ranks.
-
-        Some ranks may have further optimizers, so it is known by the number of calls that the rank
-        had made on the group when it was first compared.
-        """
-        if (rank, number) not in self._numbers:
+    def _place(self, rank: int, number: int, position: int) -> Place:
+        """Return what tells an optimizer apart on all ranks: some may have further optimizers."""
+        if (rank, number) not in self._places:
             self._first[rank, position] += 1
-            place = position, self._first[rank, position]
-            self._numbers[rank, number] = self._places.setdefault(place, len(self._places) + 1)
-        return self._numbers[rank, number]
+            self._places[rank, number] = position, self._first[rank, position]
+        return self._places[rank, number]
 
     def add_gradients(self, rank: int, note: Gradients, size: int) -> None:
         """Add the gradients that a rank gave to the reductions of a step."""
@@ -296,10 +292,11 @@ class ReplicaCheck:
             for check in optimizers
             if not any(note.unreduced for note in check.notes.values())
         ]
-        unequal = [difference for check in always_reduced for difference in check.unequal]
+        unequal = [(difference, check) for check in always_reduced for difference in check.unequal]
         if unequal:
-            finding = unequal[0].finding(line, len(unequal) - 1)
-            orders = {*self.optimizers[unequal[0].note.optimizer].orders.values()}
+            first, check = unequal[0]
+            finding = first.finding(line, len(unequal) - 1)
+            orders = {*check.orders.values()}
             is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
             yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
         unreduced = [*self._unreduced(members, line)]
