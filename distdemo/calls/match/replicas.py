@@ -249,7 +249,8 @@ class ReplicaCheck:
                 equal_after = optimizer.equal.get(name, 0)
                 differs = optimizer.compare(Difference(name, sums, note, equal_after, gradients))
                 certain = certain or differs
-                self.checks = note.step if note.moment == "check" else self.checks
+                if note.moment == "check":
+                    self.checks = note.step
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         return certain

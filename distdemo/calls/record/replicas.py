@@ -340,10 +340,11 @@ class Replicas:
         names = self.names.of(parameters, trained.name)
         for replica, name, parameter in zip(trained.replicas, names, parameters, strict=True):
             replica.name = name
-            groups = self._replicating(parameter)
-            replica.groups.update(dict.fromkeys(groups, True))
-            if hasattr(parameter, "placements"):
-                trained.dtensors.update(groups)
+            module = self.module_of(parameter)
+            ddp = self._numbers_of([] if module is None else [module.process_group])
+            dtensors = self._numbers_of(_replicating(parameter))
+            trained.dtensors |= dtensors
+            replica.groups.update(dict.fromkeys(ddp | dtensors, True))
 
     def _match(
         self, trained: Trained, parameters: Sequence[Tensor], traffic: Sequence[Carried]
@@ -382,14 +383,7 @@ class Replicas:
                 gradients.setdefault(tensor.group, []).append((number, known))
         return gradients
 
-    def _replicating(self, parameter: Tensor) -> set[int]:
-        """Return the groups on which DDP or DTensor keeps a parameter equal."""
-        module = self.module_of(parameter)
-        groups = [] if module is None else [module.process_group]
-        mesh = getattr(parameter, "device_mesh", None)
-        for dimension, placement in enumerate(getattr(parameter, "placements", ())):
-            if mesh is not None and placement.is_replicate():
-                groups.append(mesh.get_group(dimension))
+    def _numbers_of(self, groups: Iterable[Any]) -> set[int]:
         return {number for number in map(self._number_of, groups) if number is not None}
 
     def module_of(self, parameter: Tensor) -> DistributedDataParallel | None:
@@ -535,6 +529,14 @@ class Replicas:
                 self._reduced_steps[group] + 1, given, total, trained.line, owner=_sum_of(names)
             )
             self._write(group, note)
+
+
+def _replicating(parameter: Tensor) -> Iterator[Any]:
+    """Yield the groups on which a DTensor is replicated."""
+    mesh = getattr(parameter, "device_mesh", None)
+    for dimension, placement in enumerate(getattr(parameter, "placements", ())):
+        if mesh is not None and placement.is_replicate():
+            yield mesh.get_group(dimension)
 
 
 def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
