@@ -517,7 +517,7 @@ class Replicas:
         if any(other.joined for other in self._trained):
             return  # ranks may have made different numbers of steps
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
-        names = [replica.name for replica in trained.replicas]
+        names = [replica.name for replica in trained.replicas] if groups else []
         for group in groups:
             if group in self._activations:
                 continue
