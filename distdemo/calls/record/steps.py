@@ -132,11 +132,13 @@ class Steps:
             return -1
         return self._counts[group] if self._manual < 0 else self._manual
 
-    def _add_module(self, _: None, module: DistributedDataParallel, *__: Any, **___: Any) -> None:
+    def _add_module(
+        self, _: None, module: DistributedDataParallel, /, *__: object, **___: object
+    ) -> None:
         self._counts.setdefault(module.process_group, 0)
         self._replicas.add_module(module)
 
-    def _add_optimizer(self, _: None, optimizer: Optimizer, *__: Any) -> None:
+    def _add_optimizer(self, _: None, optimizer: Optimizer, /, *__: object, **___: object) -> None:
         self._replicas.safely(self._replicas.add_optimizer, optimizer)
 
     def _count(self, optimizer: Optimizer) -> None:
