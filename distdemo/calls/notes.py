@@ -8,8 +8,8 @@ A repeated call (same line, same arguments) is written as its number only::
     5                                      # the rank makes call 5
     5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
-    n 5                                    # it needn't wait for it any more; see NoWaitNote
-    d 5                                    # it has dropped the handle without either; see DropNote
+    n 5                                    # it needn't wait for it any more; see HandleNote
+    d 5                                    # it has dropped the handle without either
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
@@ -18,7 +18,7 @@ A repeated call (same line, same arguments) is written as its number only::
     B {"what": "written", ...}             # misuse of a call's memory
     R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
     V 0 {"names": [...], ...}              # checksum of gradients, on group 0; see Gradients
-    D {"groups": [0], ...}                 # the rank destroys these groups
+    D 0 {"source_line": ..., ...}          # the rank destroys group 0
     E {"how": "returned"}                  # its program has ended
 
 Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
@@ -35,10 +35,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
-from distdemo.calls.records import RankCall, SourceLine
+from distdemo.calls.records import Misuse, RankCall, SourceLine
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
@@ -52,6 +52,8 @@ MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
 MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
 MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
+Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
+"""Moment at which parameters are compared; see `Parameters`."""
 
 
 class Ring:
@@ -210,25 +212,17 @@ class WaitNote:
 
 
 @dataclass(frozen=True, slots=True)
-class NoWaitNote:
-    """The rank has polled a call until it was done, or has taken its future.
+class HandleNote:
+    """The rank needn't wait for a call any more.
 
     Attributes:
         number: Number of the call on this rank.
+        dropped: True if it has dropped the handle of a send or receive; False if it has polled the
+            call until it was done, or has taken its future.
     """
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class DropNote:
-    """The rank has dropped the handle of a send or receive that it neither waited for nor polled.
-
-    Attributes:
-        number: Number of the call on this rank.
-    """
-
-    number: int
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,43 +251,19 @@ class StopNote:
 
 @dataclass(frozen=True, slots=True)
 class MisuseNote:
-    """Misuse of a call's memory.
+    """Misuse of a call's memory or result.
 
     Attributes:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``written``, ``read``, ``unwaited``, or a key of ``rules.SILENT``.
+        what: The misuse.
     """
 
     did: str
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
-    what: str = "unwaited"
-
-
-@dataclass(frozen=True, slots=True)
-class DestroyNote:
-    """The rank destroys these groups, and makes no more calls on them.
-
-    Attributes:
-        groups: Destroyed groups.
-        source_line: Source line.
-        failing: Exception being raised, which may end the program, or empty.
-    """
-
-    groups: tuple[GroupKey, ...]
-    source_line: SourceLine
-    failing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Destruction:
-    """`DestroyNote` in its written form, with group numbers."""
-
-    groups: tuple[int, ...]
-    source_line: SourceLine
-    failing: str = ""
+    what: Misuse = "unwaited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,49 +271,44 @@ class Parameters:
     """Checksums of an optimizer's parameters that must be equal on all ranks of a group.
 
     Attributes:
+        moment: When they were computed: in a ``check`` that the program makes itself; before the
+            ``first`` step; ``after`` a step, when the program may still average; before the
+            ``next`` step. ``unmarked`` likewise, for parameters that nothing marks as replicas;
+            ``end`` has only the names of these, at the end of the program.
         names: Names of the parameters.
         sums: Checksum of each.
         source_line: Source line of the latest step or of the check.
-        check: Number of the check that the program makes itself, from 1; 0 for an optimizer's.
-        optimizer: Number of the optimizer on this rank, from 1.
-        step: Number of its steps so far; 0 before the first.
+        optimizer: Number of the optimizer on this rank, from 1; 0 for a check.
+        step: Number of its steps so far; 0 before the first. The number of a check, from 1.
+        reduced: True if the gradients of the latest step were reduced on the group. Before the
+            first: if DDP, DTensor or the program reduces them there, and doesn't only broadcast
+            or average the parameters.
+        gradients: Checksum of each gradient before the latest step; empty if not computed.
         unreduced: Number of steps so far without a reduction of gradients on the group.
-        reduced: True if the latest step had one.
         why: Reason for steps without a reduction: DDP was ``not called``, ``no_sync``, or
             ``unused NAME``; empty if unknown.
-        is_meant: True if DDP, DTensor or the program reduces the gradients on the group; False if
-            it has only broadcast or averaged the parameters.
-        is_unmarked: True for parameters that nothing marks as replicas.
-        is_latest: True immediately after the step, when the program may still average.
-        ended: True at the end of the program.
-        averaged: True if the program has averaged the parameters after the latest step.
-        gradients: Checksum of each gradient before the latest step; empty if not computed.
-        unmarked: Parameters that nothing marks as replicas, at the end of the program.
+        averaged: True if the program has averaged the parameters after its last step.
         joined: True if a step was made within DDP's ``join()``, so that ranks may make different
             numbers of steps.
     """
 
+    moment: Moment
     names: tuple[str, ...]
     sums: tuple[int, ...]
     source_line: SourceLine
-    check: int = 0
     optimizer: int = 0
     step: int = 0
-    unreduced: int = 0
     reduced: bool = False
-    why: str = ""
-    is_meant: bool = False
-    is_unmarked: bool = False
-    is_latest: bool = False
-    ended: bool = False
-    averaged: bool = False
     gradients: tuple[int, ...] = ()
-    unmarked: tuple[str, ...] = ()
+    unreduced: int = 0
+    why: str = ""
+    averaged: bool = False
     joined: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless each name has a checksum, and a gradient if there are any."""
-        if len(self.sums) != len(self.names) or len(self.gradients) not in (0, len(self.names)):
+        count = 0 if self.moment == "end" else len(self.names)
+        if len(self.sums) != count or len(self.gradients) not in (0, count):
             raise ValueError("the numbers of names and checksums differ")
 
 
@@ -368,11 +333,28 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaNote:
-    """A rank has computed checksums of what must be equal, or must not, on all ranks of a group."""
+class Destruction:
+    """The rank destroys a group, and makes no more calls on it.
+
+    Attributes:
+        source_line: Source line.
+        failing: Exception being raised, which may end the program, or empty.
+    """
+
+    source_line: SourceLine
+    failing: str = ""
+
+
+GROUP_NOTES = {"R": Parameters, "V": Gradients, "D": Destruction}
+"""Records about a group, by the first letter of their lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNote:
+    """A rank has computed checksums of what all ranks of a group share, or destroys the group."""
 
     group: GroupKey
-    values: Parameters | Gradients
+    values: Parameters | Gradients | Destruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +376,11 @@ Note = (
     CallNote
     | AcceptNote
     | WaitNote
-    | NoWaitNote
-    | DropNote
+    | HandleNote
     | ReturnNote
     | StopNote
     | MisuseNote
-    | ReplicaNote
-    | DestroyNote
+    | GroupNote
     | EndNote
 )
 
@@ -456,24 +436,17 @@ class Reader:
             case "w":
                 number, _, mark = rest.partition(" ")
                 return WaitNote(_number(number), thread, mark == "+")
-            case "n":
-                return NoWaitNote(_number(rest))
-            case "d":
-                return DropNote(_number(rest))
+            case "n" | "d":
+                return HandleNote(_number(rest), dropped=start == "d")
             case "X":
                 return StopNote(_json(str, rest))
             case "B":
                 return _json(MisuseNote, rest)
             case "E":
                 return _json(EndNote, rest)
-            case "R" | "V":
+            case "R" | "V" | "D":
                 name, text = rest.split(" ", 1)
-                values = _json(Parameters, text) if start == "R" else _json(Gradients, text)
-                return ReplicaNote(self._groups[int(name)], values)
-            case "D":
-                end = _json(Destruction, rest)
-                groups = tuple(self._groups[group] for group in end.groups)
-                return DestroyNote(groups, end.source_line, end.failing)
+                return GroupNote(self._groups[int(name)], _json(GROUP_NOTES[start], text))
             case "G":
                 name, nth, backend, text = rest.split(" ", 3)
                 key = self._members(text), backend, _number(nth)

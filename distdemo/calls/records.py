@@ -33,6 +33,8 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
+Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled"]
+"""Misuses of a call's memory or result; see match.rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,16 @@ class SourceLine:
 
     def text(self, inner: tuple[str, ...]) -> str:
         """Return the line as text, with these lines inside it, innermost first."""
-        part = self.via or self.within
         if not self.line:
-            return part or "an unknown line"
+            return self.part or "an unknown line"
         where = f" in {self.function}" if self.function and self.function != "<module>" else ""
         lines = [f"{self.name}:{self.line}{where}", *reversed(inner)]
-        return " → ".join(lines) + (f", in {part}" if part else "")
+        return " → ".join(lines) + (f", in {self.part}" if self.part else "")
+
+    @property
+    def part(self) -> str:
+        """Part of torch that made the call; empty if the user or a package did."""
+        return self.via or self.within
 
     @property
     def innermost(self) -> str:
@@ -193,16 +199,12 @@ class RankCall:
         return OPS.get(self.op, USUAL)
 
     def sends_to(self, own: int, other: int) -> bool:
-        """Return True if rank `own` of the group sends data to another rank."""
+        """Return True if rank `own` of the group sends data to another rank in a collective."""
         match self.rules.data:
             case "from root":
                 return self.root in (None, own)
             case "to root":
                 return self.root in (None, other)
-            case "to peer":
-                return other == self.peer
-            case "from peer":
-                return False
         return True
 
     def receives_from(self, own: int, other: int) -> bool:
@@ -212,14 +214,10 @@ class RankCall:
                 return self.root in (None, other)
             case "to root":
                 return self.root in (None, own)
-            case "to peer":
-                return False
-            case "from peer":
-                return self.peer in (-1, other)
-        return True
+        return self.rules.data != "to peer"
 
     @property
-    def part(self) -> int | None:
+    def part_size(self) -> int | None:
         """Size of all parts that this rank sends and receives, or None if they differ."""
         if self.send_counts[:1] == (-1,):  # equal parts, and their sum
             return self.send_counts[1] if self.send_counts == self.receive_counts else None
@@ -248,6 +246,7 @@ class RankCall:
             any_rank = self.peer == -1 and self.op == "recv"
             peer += "any rank" if any_rank else f"rank {self._global(self.peer)}"
             peer += f", tag {self.tag}" if self.tag else ""
+        lone = self.lone_groups
         arguments = [
             self.reduce_op.upper(),
             data,
@@ -257,7 +256,7 @@ class RankCall:
             _parts_text("receives", self.receive_counts),
             f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
-            _lone_text(self.lone_groups),
+            f"after {lone} group{'s' * (lone > 1)} of one rank" if lone else "",
         ]
         text = ", ".join(filter(None, arguments))
         if self.partial and not text:
@@ -276,10 +275,6 @@ class PartialCall(RankCall):
 
 
 UNKNOWN_CALL = PartialCall("", SourceLine(via="an unknown line"), count=-1)
-
-
-def _lone_text(count: int) -> str:
-    return f"after {count} group{'s' * (count > 1)} of one rank" if count else ""
 
 
 def _parts_text(verb: str, parts: tuple[int, ...]) -> str:

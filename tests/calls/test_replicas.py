@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from distdemo.calls.match.replicas import ReplicaCheck, equal_data_finding
-from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.notes import Gradients, Moment, Parameters
 from distdemo.calls.record.tensors import Names, checksum, is_constant
 from distdemo.calls.records import Finding, SourceLine
 
 LINE = SourceLine("train.py", 23)
-NOTE = Parameters(("w",), (7,), LINE, optimizer=1)
-START = replace(NOTE, is_meant=True)
+NOTE = Parameters("next", ("w",), (7,), LINE, optimizer=1)
+START = replace(NOTE, moment="first", reduced=True)
 
 
 class Ranks:
@@ -42,7 +42,7 @@ class Ranks:
 
     def end(self, step: int, *, averaged: bool = False, unreduced: int = 0, why: str = "") -> None:
         """Write the notes at the end of the program."""
-        note = replace(NOTE, names=(), sums=(), step=step, ended=True, averaged=averaged)
+        note = replace(NOTE, moment="end", names=(), sums=(), step=step, averaged=averaged)
         for rank in range(self.size):
             self.check.add(rank, replace(note, unreduced=unreduced, why=why), 99, self.size)
 
@@ -86,7 +86,7 @@ def test_what_is_averaged_again_is_no_drift(by_call: bool) -> None:
 @pytest.mark.parametrize(("last", "count"), [(1, 1), (2, 0)])
 def test_what_differs_right_after_a_step_counts_only_after_the_last(last: int, count: int) -> None:
     ranks = Ranks()
-    ranks.write(NOTE, 1, 2, 3, 4, step=1, is_latest=True)
+    ranks.write(NOTE, 1, 2, 3, 4, step=1, moment="after")
     assert not ranks.findings  # the owners of the parts may broadcast them
     if last > 1:
         ranks.write(NOTE, 5, 5, 5, 5, step=1)
@@ -102,7 +102,8 @@ def test_optimizers_of_one_rank_do_not_count() -> None:
             check.add(rank, replace(START, sums=(5,)), 3, 2)
         number = 1 + other
         for step, value in enumerate((7, 7, rank)):
-            note = replace(START, optimizer=number, step=step, sums=(value,), reduced=True)
+            moment: Moment = "next" if step else "first"
+            note = replace(START, moment=moment, optimizer=number, step=step, sums=(value,))
             check.add(rank, note, 8 + step, 2)
     (finding,) = check.findings(range(2), str)
     assert finding.what == "w differs between rank 0 and rank 1 after step 2."
@@ -128,13 +129,13 @@ def test_after_join_steps_are_told_apart_by_the_calls_before(joined: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("is_meant", "unreduced", "count"), [(True, 0, 1), (True, 4, 0), (False, 0, 0)]
+    ("is_reduced", "unreduced", "count"), [(True, 0, 1), (True, 4, 0), (False, 0, 0)]
 )
 def test_an_unequal_start_is_wrong_if_the_gradients_are_always_reduced(
-    is_meant: bool, unreduced: int, count: int
+    is_reduced: bool, unreduced: int, count: int
 ) -> None:
-    ranks = Ranks(start=replace(NOTE, names=("other",)))
-    ranks.write(NOTE, 1, 2, 3, 4, is_meant=is_meant)
+    ranks = Ranks(start=replace(START, names=("other",), reduced=False))
+    ranks.write(START, 1, 2, 3, 4, reduced=is_reduced)
     ranks.end(8, unreduced=unreduced)
     assert [f.what.partition(" b")[0] for f in ranks.findings] == ["w differs"] * count
 

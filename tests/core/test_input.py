@@ -135,7 +135,7 @@ def lines(rank: int) -> list[str]:
         *(call_line(number, 0, call) for number, call in enumerate(CALLS)),
         *("0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"),
         *(f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))),
-        json_line("D", Destruction((0, 1), HERE)),
+        *(json_line(f"D {group}", Destruction(HERE)) for group in (0, 1)),
         json_line("E", EndNote("returned", HERE)),
     ]
 

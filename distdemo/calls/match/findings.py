@@ -209,10 +209,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     calls = entries.by_rank
     others = tuple(sorted(calls))
     call = calls[min(calls)]
-    line = call.source_line
-    rounds = group.lines.times(line)
-    if rounds == 1 and any(line in lines for lines in group.lines.mixed):
-        rounds = 0  # other ranks were on another line then: not a loop
+    rounds = group.lines.rounds(call.source_line)
     returned = all(_returned(matcher, group, rank) for rank in gone)
     ended = "left" if any(rank in group.destroyed for rank in gone) else "exited"
     name = entries.name
@@ -340,7 +337,7 @@ def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[R
     entries = [entry for rank in ranks for entry in matcher.ranks[rank].pending.values()]
     for entry in sorted(entries, key=lambda entry: entry.order):
         line = entry.call.source_line
-        by_torch = line.via or line.within or line.inner  # may be waited for in C++
+        by_torch = line.part or line.inner  # may be waited for in C++
         is_latest = passed and entry.order > matcher.ranks[entry.rank].waited
         if not (by_torch or is_latest or entry.no_wait):
             callers.setdefault((entry.call.op, line), set()).add(entry.rank)
@@ -365,5 +362,5 @@ def unwaited_warning(matcher: Matcher) -> list[Finding]:
     if not rows or matcher.problems:
         return []
     ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
-    what, rule = MISUSES["unwaited"]
-    return [Finding("buffers", f"{ranks_of(ranks)}: {what}", rows, "", rule, ranks)]
+    info = MISUSES["unwaited"]
+    return [Finding(info.kind, f"{ranks_of(ranks)}: {info.what}", rows, "", info.rule, ranks)]

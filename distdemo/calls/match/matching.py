@@ -19,7 +19,6 @@ from distdemo.calls.match.rules import (
     MEMBERS_ONLY,
     MISUSES,
     OWN_MEMORY,
-    SILENT,
     backend_named,
     check_arguments,
     compare_parts,
@@ -32,20 +31,19 @@ from distdemo.calls.match.state import CallSet, Entry, Group, Problem, RankState
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
-    DestroyNote,
-    DropNote,
+    Destruction,
     EndNote,
     Gradients,
     GroupKey,
+    GroupNote,
+    HandleNote,
     MisuseNote,
     Note,
-    NoWaitNote,
-    ReplicaNote,
     ReturnNote,
     StopNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, Kind, RankCall, ReplicaSteps, Row, SourceLine
+from distdemo.calls.records import Finding, RankCall, ReplicaSteps, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 
 FROM = ", from "  # separates a line from the line that called its function
@@ -122,19 +120,14 @@ class Matcher:
                 self._accept(state, note.thread)
             case WaitNote():
                 return self._record_wait(state, note)
-            case NoWaitNote():
-                if entry := state.pending.get(note.number):
-                    entry.no_wait = True
-            case DropNote():
-                self._record_drop(state, note)
+            case HandleNote():
+                self._record_handle(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
             case MisuseNote():
                 self._report_misuse(rank, note)
-            case ReplicaNote():
-                self._check_replicas(rank, note)
-            case DestroyNote():
-                self._record_destroy(rank, state, note)
+            case GroupNote():
+                self._record_group(rank, state, note)
             case StopNote():
                 self.stop(f"rank {rank}: {note.why}")
             case EndNote():
@@ -173,8 +166,9 @@ class Matcher:
             return None  # a note of another world
         if call.op.startswith("outside "):
             op = call.op.removeprefix("outside ")
-            what = f"{op} on a group that doesn't include this rank."
-            self._report(rank, "group", what, (self.row(rank, call, op),), MEMBERS_ONLY)
+            what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
+            row = self.row(rank, call, op)
+            self._report(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
             return None
         entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
         wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
@@ -182,18 +176,18 @@ class Matcher:
             wrong = "nccl", why
         if wrong is not None:
             kind, why = wrong
-            what = f"{why[:-1]}{'' if group.is_default else f' in {group.name}'}."
+            where = "" if group.is_default else f" in {group.name}"
+            what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
             rule = KINDS[kind].rule
             if kind == "buffers":
                 rule = OWN_MEMORY if call.aliased or call.overlapping else CONTIGUOUS
-            row = self.row(rank, call)
-            entry.wrong = self._report(rank, kind, what, (row,), rule, self.before(group), entry)
+            rows = (self.row(rank, call),)
+            finding = Finding(kind, what, rows, self.before(group), rule, (rank,))
+            entry.wrong = self._report(rank, finding, entry)
         if call.peer is not None:
             self.pairing.add(entry)
             return entry
-        for thread, other in list(state.unconfirmed.items()):  # its other threads' calls
-            if other.group is group:
-                self._accept(state, thread)
+        self._accept_on(group, state)  # the calls of its other threads
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         calls = group.at(entry.position)
@@ -215,12 +209,14 @@ class Matcher:
             state.waits[note.thread] = entry
         return entry
 
-    def _record_drop(self, state: RankState, note: DropNote) -> None:
+    def _record_handle(self, state: RankState, note: HandleNote) -> None:
         entry = state.pending.get(note.number)
-        if entry is None or entry.no_wait or entry.call.peer is None:
+        if entry is None:
             return
         backend = backend_named(entry.group.backend)
-        if backend is not None and backend.needs_handles:
+        if not note.dropped:
+            entry.no_wait = True
+        elif backend is not None and backend.needs_handles and not entry.no_wait:
             entry.dropped = True
             self.dropped.append(entry)
 
@@ -255,13 +251,6 @@ class Matcher:
         if calls in self.problems and differs(calls.by_rank, entry.group.members) is None:
             self.problems.remove(calls)
 
-    def _record_destroy(self, rank: int, state: RankState, note: DestroyNote) -> None:
-        for key in note.groups:
-            self.group(*key).destroyed.setdefault(rank, note)
-        for thread, entry in list(state.unconfirmed.items()):
-            if rank in entry.group.destroyed:
-                self._accept(state, thread)
-
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
         if lost_peer(note.how):  # it was waiting for a rank that failed
@@ -279,6 +268,12 @@ class Matcher:
         """Confirm the latest calls of a rank that has ended: torch hasn't rejected them."""
         for thread in list(state.unconfirmed):
             self._accept(state, thread)
+
+    def _accept_on(self, group: Group, state: RankState) -> None:
+        """Confirm the latest calls of a rank on a group."""
+        for thread, entry in list(state.unconfirmed.items()):
+            if entry.group is group:
+                self._accept(state, thread)
 
     def _accept(self, state: RankState, thread: int) -> None:
         """Confirm the latest call of a thread: torch hasn't rejected it."""
@@ -318,24 +313,26 @@ class Matcher:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
             finding = self.with_cause(finding, entries, ranks_by_value(shifted))
-            self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
+            self._report(entry.rank, finding, entry)
 
-    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
+    def _record_group(self, rank: int, state: RankState, note: GroupNote) -> None:
         group = self.group(*note.group)
+        values = note.values
+        if isinstance(values, Destruction):
+            group.destroyed.setdefault(rank, values)
+            self._accept_on(group, state)
+            return
         size = len(group.members)
         if rank not in group.numbers or size < 2:
             return
-        values = note.values
         line = values.source_line
         self.stacks[line.file, line.line].add(line.stack)
         if isinstance(values, Gradients):
             group.replicas.add_gradients(rank, values, size)
             return
         difference = group.replicas.add(rank, values, group.reached[rank], size)
-        if difference is not None and (values.check or self.strict_replicas):
-            place = self.ranks[rank].call_count, rank
-            finding = difference.finding(self.line)
-            self.problems.append(Problem(finding, place, settled=group.members))
+        if difference is not None and (values.moment == "check" or self.strict_replicas):
+            self._report(rank, difference.finding(self.line), settled=group.members)
 
     def training(self) -> list[Finding]:
         """Return what is wrong with the training without an error, the cause first."""
@@ -347,12 +344,16 @@ class Matcher:
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""
         checks = [group.replicas for group in self.groups.values()]
+        optimizers = [optimizer for check in checks for optimizer in check.optimizers.values()]
+        notes = [note for optimizer in optimizers for note in optimizer.notes.values()]
+        names = [name for note in notes if note.moment == "end" for name in note.names]
+        unmarked = [pair for optimizer in optimizers for pair in optimizer.unmarked.items()]
         return ReplicaSteps(
-            compared=max((check.compared for check in checks), default=0),
-            steps=max((check.steps() for check in checks), default=0),
+            compared=max((optimizer.compared for optimizer in optimizers), default=0),
+            steps=max((note.step for note in notes), default=0),
             checks=sum(check.checks for check in checks),
-            unmarked=tuple(dict.fromkeys(name for check in checks for name in check.unmarked())),
-            diverged=tuple(dict.fromkeys(name for check in checks for name in check.diverged())),
+            unmarked=tuple(dict.fromkeys(names)),
+            diverged=tuple(dict.fromkeys(name for name, is_equal in unmarked if not is_equal)),
         )
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
@@ -374,10 +375,7 @@ class Matcher:
         rows = (self.row(send.rank, sent), self.row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
-        problem = Problem(finding, (send.order, send.rank), send)
-        send.wrong = problem
-        receive.wrong = problem
-        self.problems.append(problem)
+        send.wrong = receive.wrong = self._report(send.rank, finding, send)
 
     def first(self) -> Problem | CallSet | None:
         """Return the problem that comes first in the order of the ranks' calls."""
@@ -387,15 +385,9 @@ class Matcher:
 
     def shifts(self) -> list[Finding]:
         """Return warnings: severed gradients, and calls that may have matched the wrong call."""
-        warnings = []
-        for note, callers in self._silent.items():
-            ranks = tuple(sorted(callers))
-            kind, what, then, rule = SILENT[note.what]
-            rows = [Row(ranks, note.did, self.line(note.source_line))]
-            rows += [Row(ranks, then, str(note.then))] if then else []
-            warnings.append(
-                Finding(kind, f"{ranks_of(ranks)}: {what}", tuple(rows), "", rule, ranks)
-            )
+        warnings = [
+            self._misuse(note, tuple(sorted(ranks))) for note, ranks in self._silent.items()
+        ]
         for group in self.groups.values():
             opened = (calls.by_rank for calls in group.open)
             warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
@@ -420,30 +412,32 @@ class Matcher:
     def _report(
         self,
         rank: int,
-        kind: Kind,
-        what: str,
-        rows: tuple[Row, ...],
-        rule: str,
-        before: str = "",
+        finding: Finding,
         entry: Entry | None = None,
+        settled: tuple[int, ...] = (),
     ) -> Problem:
-        """Add a problem of one rank."""
-        finding = Finding(kind, f"{ranks_of((rank,))}: {what}", rows, before, rule, (rank,))
-        problem = Problem(finding, (self.ranks[rank].call_count, rank), entry)
+        """Add a problem of a rank, and of this call of it if there is one; see `Problem`."""
+        order = self.ranks[rank].call_count if entry is None else entry.order
+        problem = Problem(finding, (order, rank), entry, settled)
         self.problems.append(problem)
         return problem
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what in SILENT:
-            if len(self._silent) < MAX_LINES:
-                self._silent[note].add(rank)
-            return
-        what, rule = MISUSES.get(note.what, (note.what, ""))
-        rows = [Row((rank,), note.did, str(note.source_line))]
-        if note.then.line:
-            did = "reads it" if note.what == "read" else "writes to it"
-            rows.append(Row((rank,), did, str(note.then)))
-        self._report(rank, "buffers", what, tuple(rows), rule)
+        if MISUSES[note.what].kind == "buffers":
+            self._report(rank, self._misuse(note, (rank,)))
+        elif len(self._silent) < MAX_LINES:
+            self._silent[note].add(rank)
+
+    def _misuse(self, note: MisuseNote, ranks: tuple[int, ...]) -> Finding:
+        """Return the finding on a misuse by these ranks."""
+        info = MISUSES[note.what]
+        is_error = info.kind == "buffers"
+        at = str(note.source_line) if is_error else self.line(note.source_line)
+        rows = [Row(ranks, note.did, at)]
+        if info.then:
+            rows.append(Row(ranks, info.then, str(note.then)))
+        what = f"{ranks_of(ranks)}: {info.what}"
+        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks)
 
     def line(self, line: SourceLine) -> str:
         """Return a source line as text, with the lines that tell it apart.
@@ -553,7 +547,7 @@ def _clashes(entry: Entry, calls: CallSet) -> bool:
         return differs({**calls.by_rank, entry.rank: call}, members) is not None
     if call.partial or not call.rules.parts:
         return False
-    if call.part is None or call.part != first.call.part:
+    if call.part_size is None or call.part_size != first.call.part_size:
         calls.is_uneven = True
     return calls.is_uneven and any(
         compare_parts({rank: other.call, entry.rank: call}, members) is not None

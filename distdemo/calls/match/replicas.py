@@ -17,8 +17,8 @@ MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 3  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
-Key = tuple[int, str]
-"""Number of an optimizer, and name of its parameter."""
+Place = tuple[int, int]
+"""Number of calls on the group when an optimizer was first compared, and its order after them."""
 LineText = Callable[[SourceLine], str]
 """Function that returns a source line as text."""
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
@@ -81,14 +81,13 @@ class Difference:
 
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
-        is_start = not (self.note.step or self.note.check)
         was_equal = self.note.step == self.equal_after > 0
         before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
         if was_equal:
             before = "It was equal immediately after the step. "
         verb = "differs" if others == 1 else "differ"
         before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
-        rule = START if is_start else KINDS["replicas"].rule
+        rule = START if self.note.moment == "first" else KINDS["replicas"].rule
         if self.gradients and self.equal_after == self.note.step - 1:
             rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
         rule = CHANGED if was_equal else rule
@@ -109,8 +108,8 @@ class Difference:
 
     @property
     def _when(self) -> str:
-        if self.note.check:
-            return f"in check {self.note.check}"
+        if self.note.moment == "check":
+            return f"in check {self.note.step}"
         return after_step(self.note.step)
 
 
@@ -120,64 +119,106 @@ def after_step(step: int) -> str:
 
 
 @dataclass(slots=True)
-class ReplicaCheck:
-    """Comparison of the tensors that the members of a group hold.
+class OptimizerCheck:
+    """Comparison of the parameters of one optimizer.
 
     A parameter that differs between steps and is equal again later is averaged by the program, as
     in local SGD, and no replica in between.
 
     Attributes:
+        notes: Latest note of each rank.
+        orders: Names of the parameters before the first step, by rank.
+        compared: Number of steps after which parameters were compared.
+        last: Latest of these steps.
+        equal: Latest step after which a parameter was equal.
+        unequal: Parameters that differed before the first step.
+        drifted: Parameters that were equal and differ now.
+        latest: Parameters that differ after what may be the last step.
+        averaged: Parameters that were equal again after they had drifted.
+        unmarked: True for parameters that are still equal, of those that nothing marks as replicas.
+    """
+
+    notes: dict[int, Parameters] = field(default_factory=dict)
+    orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    compared: int = 0
+    last: int = 0
+    equal: dict[str, int] = field(default_factory=dict)
+    unequal: list[Difference] = field(default_factory=list)
+    drifted: dict[str, Difference] = field(default_factory=dict)
+    latest: dict[str, Difference] = field(default_factory=dict)
+    averaged: set[str] = field(default_factory=set)
+    unmarked: dict[str, bool] = field(default_factory=dict)
+
+    def compare(self, difference: Difference) -> Difference | None:
+        """Compare a tensor of all ranks; return it if it certainly differs."""
+        name = difference.name
+        note = difference.note
+        is_equal = len({*difference.sums.values()}) == 1
+        if note.moment == "check":
+            return None if is_equal else difference
+        if note.moment == "unmarked":
+            if name in self.unmarked or (is_equal and not note.step):
+                self.unmarked[name] = is_equal
+            return None
+        if note.step > self.last:
+            self.compared += 1
+            self.last = note.step
+        if is_equal:
+            self.equal[name] = note.step
+            if self.drifted.pop(name, None):
+                self.averaged.add(name)
+        elif note.moment == "after":
+            self.latest[name] = difference
+        elif note.moment == "first" and note.reduced:
+            self.unequal.append(difference)
+        elif note.moment == "next":
+            return self._drift(difference)
+        return None
+
+    def _drift(self, difference: Difference) -> Difference | None:
+        """Add a parameter that may have drifted; return its first difference if that is certain."""
+        name = difference.name
+        if name not in self.equal or name in self.averaged:
+            return None
+        first = self.drifted.setdefault(name, difference)
+        return first if difference.note.reduced else None
+
+    def end(self) -> Difference | None:
+        """Decide on the last step, once the programs of all ranks have ended."""
+        if any(note.averaged for note in self.notes.values()):
+            averaged = [name for name, d in self.drifted.items() if not d.note.reduced]
+            for name in averaged:
+                del self.drifted[name]
+            self.averaged.update(averaged)
+            return None
+        last = max(note.step for note in self.notes.values())
+        final = [d for d in self.latest.values() if d.note.step == last]
+        certain = [drift for drift in map(self._drift, final) if drift is not None]
+        return certain[-1] if certain else None
+
+
+@dataclass(slots=True)
+class ReplicaCheck:
+    """Comparison of the tensors that the members of a group hold.
+
+    Attributes:
         checks: Number of checks of the program itself that were compared.
+        optimizers: Comparison of each optimizer, by its place.
     """
 
     checks: int = 0
-    _compared: dict[int, list[int]] = field(default_factory=dict)
-    """Number of steps after which parameters were compared, and the latest, by optimizer."""
+    optimizers: dict[Place, OptimizerCheck] = field(default_factory=dict)
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
-    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Number of each optimizer, by rank and its number there."""
-    _places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Number of an optimizer, by the calls on the group before it and its order after them."""
+    _places: dict[tuple[int, int], Place] = field(default_factory=dict)
+    """Place of each optimizer, by rank and its number there."""
     _first: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Number of optimizers that began after the same calls, by rank and number of calls."""
-    _orders: dict[int, dict[int, tuple[str, ...]]] = field(default_factory=dict)
-    """Names of the parameters before the first step, by rank."""
-    _equal: dict[Key, int] = field(default_factory=dict)
-    """Latest step after which a parameter was equal."""
-    _unequal: list[Difference] = field(default_factory=list)
-    """Parameters that differed before the first step."""
-    _drifted: dict[Key, Difference] = field(default_factory=dict)
-    _latest: dict[Key, Difference] = field(default_factory=dict)
-    """Parameters that differ after what may be the last step."""
-    _averaged: set[Key] = field(default_factory=set)
-    _notes: dict[int, dict[int, Parameters]] = field(default_factory=dict)
-    """Latest note of each rank, by optimizer."""
-    _unmarked: dict[Key, bool] = field(default_factory=dict)
-    """True for parameters that are still equal, of those that nothing marks as replicas."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
-    _equal_steps: list[int] = field(default_factory=list)
+    _equal_gradients: list[Gradients] = field(default_factory=list)
+    """Gradients of one rank, of each step in which they were equal on all ranks."""
     _gradients_differ: bool = False
-    _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
-
-    @property
-    def compared(self) -> int:
-        """Number of compared steps of the optimizer with the most."""
-        return max((count for count, _ in self._compared.values()), default=0)
-
-    def steps(self) -> int:
-        """Return the number of steps of the optimizer that made the most."""
-        return max((n.step for notes in self._notes.values() for n in notes.values()), default=0)
-
-    def diverged(self) -> list[str]:
-        """Return parameters that nothing marks as replicas, but that were equal at the start."""
-        return [name for (_, name), is_equal in self._unmarked.items() if not is_equal]
-
-    def unmarked(self) -> tuple[str, ...]:
-        """Return parameters that no rank compared, as nothing marks them as replicas."""
-        notes = [note for notes in self._notes.values() for note in notes.values()]
-        return tuple(dict.fromkeys(name for note in notes for name in note.unmarked))
 
     def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
         """Add the checksums of a rank; return a tensor that certainly differs.
@@ -189,95 +230,42 @@ class ReplicaCheck:
                 DDP's ``join()`` lets ranks make different numbers of steps.
             size: Number of members of the group.
         """
+        optimizer = OptimizerCheck()
+        place = (0, 0)
         if note.optimizer:
-            note = replace(note, optimizer=self._number(rank, note.optimizer, position))
-            if not note.step and note.is_meant:
-                self._orders.setdefault(note.optimizer, {}).setdefault(rank, note.names)
-            notes = self._notes.setdefault(note.optimizer, {})
-            notes[rank] = note
-            if note.ended and len(notes) == size and all(n.ended for n in notes.values()):
-                return self._end(note.optimizer)
+            place = self._place(rank, note.optimizer, position)
+            optimizer = self.optimizers.setdefault(place, optimizer)
+            optimizer.notes[rank] = note
+            if note.moment == "first" and note.reduced:
+                optimizer.orders.setdefault(rank, note.names)
+        if note.moment == "end":
+            ends = [other.moment == "end" for other in optimizer.notes.values()]
+            return optimizer.end() if ends == [True] * size else None
         certain = None
+        calls = position if note.joined else 0
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            place = position if note.joined else 0
-            step = note.check or (note.optimizer, note.step, note.is_latest, place)
-            key = step, note.is_unmarked, name
+            key = place, note.step, note.moment, calls, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
             if note.gradients:
                 gradients[rank] = note.gradients[number]
             if len(sums) == size:
                 del self._open[key]
-                equal_after = self._equal.get((note.optimizer, name), 0)
-                difference = Difference(name, sums, note, equal_after, gradients)
-                differs = self._compare(difference)
+                equal_after = optimizer.equal.get(name, 0)
+                differs = optimizer.compare(Difference(name, sums, note, equal_after, gradients))
                 certain = certain or differs
+                if note.moment == "check":
+                    self.checks = note.step
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         return certain
 
-    def _number(self, rank: int, number: int, position: int) -> int:
-        """Return the number that an optimizer has on all ranks.
-
-        Some ranks may have further optimizers, so it is known by the number of calls that the rank
-        had made on the group when it was first compared.
-        """
-        if (rank, number) not in self._numbers:
+    def _place(self, rank: int, number: int, position: int) -> Place:
+        """Return what tells an optimizer apart on all ranks: some may have further optimizers."""
+        if (rank, number) not in self._places:
             self._first[rank, position] += 1
-            place = position, self._first[rank, position]
-            self._numbers[rank, number] = self._places.setdefault(place, len(self._places) + 1)
-        return self._numbers[rank, number]
-
-    def _compare(self, difference: Difference) -> Difference | None:
-        """Compare a tensor of all ranks; return it if it certainly differs."""
-        sums, note = difference.sums, difference.note
-        key = note.optimizer, difference.name
-        is_equal = len(set(sums.values())) == 1
-        if note.check:
-            self.checks = note.check
-            return None if is_equal else difference
-        if note.is_unmarked:
-            if not note.step and is_equal:
-                self._unmarked[key] = True
-            elif key in self._unmarked:
-                self._unmarked[key] = is_equal
-            return None
-        if note.step:
-            count = self._compared.setdefault(note.optimizer, [0, 0])
-            if note.step > count[1]:
-                count[:] = count[0] + 1, note.step
-        if is_equal:
-            self._equal[key] = note.step
-            if self._drifted.pop(key, None):
-                self._averaged.add(key)
-        elif note.is_latest:
-            self._latest[key] = difference
-        elif not note.step and key not in self._equal:
-            if note.is_meant:
-                self._unequal.append(difference)
-        elif key in self._equal and key not in self._averaged:
-            self._drifted.setdefault(key, difference)
-            return self._drifted[key] if note.reduced else None
-        return None
-
-    def _end(self, optimizer: int) -> Difference | None:
-        """Decide on the last step of an optimizer, once the programs of all ranks have ended."""
-        notes = self._notes[optimizer].values()
-        last = max(note.step for note in notes)
-        if any(note.averaged for note in notes):
-            for key, difference in list(self._drifted.items()):
-                if difference.note.optimizer == optimizer and not difference.note.reduced:
-                    del self._drifted[key]
-                    self._averaged.add(key)
-            return None
-        certain = None
-        for key, difference in self._latest.items():
-            note = difference.note
-            is_last = (note.optimizer, note.step) == (optimizer, last)
-            if is_last and key in self._equal and key not in self._averaged:
-                self._drifted.setdefault(key, difference)
-                certain = self._drifted[key] if note.reduced else certain
-        return certain
+            self._places[rank, number] = position, self._first[rank, position]
+        return self._places[rank, number]
 
     def add_gradients(self, rank: int, note: Gradients, size: int) -> None:
         """Add the gradients that a rank gave to the reductions of a step."""
@@ -293,8 +281,7 @@ class ReplicaCheck:
         if len(totals) > 1:
             self._gradients_differ = True
         elif totals != {0}:
-            self._equal_steps.append(note.step)
-            self._gradient_line = note.source_line
+            self._equal_gradients.append(note)
 
     def findings(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield what is wrong without an error, the cause first.
@@ -305,45 +292,45 @@ class ReplicaCheck:
         """
         if self._mixed is not None:
             yield self._other_tensors(self._mixed, line)
-        unequal = [d for d in self._unequal if self._always_reduced(d.note.optimizer)]
+        optimizers = self.optimizers.values()
+        always_reduced = [  # gossip, for one, averages on a different group in each step
+            check
+            for check in optimizers
+            if not any(note.unreduced for note in check.notes.values())
+        ]
+        unequal = [(difference, check) for check in always_reduced for difference in check.unequal]
         if unequal:
-            finding = unequal[0].finding(line, len(unequal) - 1)
-            orders = {*self._orders.get(unequal[0].note.optimizer, {}).values()}
+            first, check = unequal[0]
+            finding = first.finding(line, len(unequal) - 1)
+            orders = {*check.orders.values()}
             is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
             yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
         unreduced = [*self._unreduced(members, line)]
         yield from unreduced
         if unreduced:
             return
-        drifted = list(self._drifted.values())
+        drifted = [d for check in optimizers for d in check.drifted.values()]
         if drifted:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
 
-    def equal_data(self) -> tuple[Sequence[int], SourceLine] | None:
-        """Return the steps in which all ranks reduced equal gradients, and the line of the last.
+    def equal_gradients(self) -> list[Gradients]:
+        """Return gradients that were equal on all ranks, of each compared step.
 
-        None if the gradients differed in some step, or if only one step was compared.
+        Nothing if they differed in some step, or if few steps were compared.
         """
-        if self._gradients_differ or len(self._equal_steps) < MIN_EQUAL:
-            return None
-        return sorted(self._equal_steps), self._gradient_line
-
-    def _always_reduced(self, optimizer: int) -> bool:
-        """Return True if the gradients of all steps were reduced on the group.
-
-        Gossip, for one, averages gradients on a different group in each step.
-        """
-        return not any(note.unreduced for note in self._notes.get(optimizer, {}).values())
+        is_certain = not self._gradients_differ and len(self._equal_gradients) >= MIN_EQUAL
+        return self._equal_gradients if is_certain else []
 
     def _unreduced(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield a finding per optimizer that made steps without a reduction."""
-        for optimizer, notes in self._notes.items():
-            drifted = [d for d in self._drifted.values() if d.note.optimizer == optimizer]
-            count = min((note.unreduced for note in notes.values()), default=0)
-            note = notes[min(notes)]
+        has_averaged = any(check.averaged for check in self.optimizers.values())
+        for check in self.optimizers.values():
+            drifted = [*check.drifted.values()]
+            count = min(note.unreduced for note in check.notes.values())
+            note = check.notes[min(check.notes)]
             word, _, name = note.why.partition(" ")
             is_last = word == "unused" and count == 1  # DDP would reject the next forward pass
-            if not count or not (drifted or (is_last and not self._averaged)):
+            if not count or not (drifted or (is_last and not has_averaged)):
                 continue
             why, advice = WHY.get(word, WHY[""])
             what = f"{ranks_of(tuple(members))}: {count:,} of {plural(note.step, 'step')} changed "
@@ -383,7 +370,7 @@ def equal_data_finding(
         checks: Members and comparison of each group.
         line: Function that returns a source line as text.
     """
-    equal = [(members, found) for members, check in checks if (found := check.equal_data())]
+    equal = [(members, notes) for members, check in checks if (notes := check.equal_gradients())]
     if not equal:
         return None
     sides: list[set[int]] = []  # of ranks that are in one group after another
@@ -393,12 +380,12 @@ def equal_data_finding(
             sides.remove(other)
             side |= other
         sides.append(side)
-    steps, source = equal[0][1]
+    _, notes = equal[0]
     who = " and ".join(ranks_of(tuple(sorted(side))).lower() for side in sides)
     what = f"{who.capitalize()} reduced bit-identical gradients in every step that was compared: "
-    what += f"{', '.join(map(str, steps))}."
+    what += f"{', '.join(map(str, sorted(note.step for note in notes)))}."
     ranks = tuple(sorted({rank for side in sides for rank in side}))
-    rows = (Row(ranks, "equal gradients", line(source)),)
+    rows = (Row(ranks, "equal gradients", line(notes[-1].source_line)),)
     return Finding("data", what, rows, "", KINDS["data"].rule, ranks)
 
 

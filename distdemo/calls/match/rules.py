@@ -9,7 +9,7 @@ from itertools import permutations
 
 from distdemo.backends import REGISTRY
 from distdemo.backends.contract import Backend
-from distdemo.calls.records import Kind, RankCall
+from distdemo.calls.records import Kind, Misuse, RankCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ KINDS: dict[Kind, KindInfo] = {
     "buffers": KindInfo(
         "All ranks must pass tensors with the same strides.",
         "the ranks' tensors have different strides",
-        lambda call: None if layout_fault(call) else call.strides,
+        lambda call: None if layout_fault(call.shape, call.strides) else call.strides,
     ),
     "splits": KindInfo(
         "Each rank must send exactly as much as the receiver expects.", "the splits don't match"
@@ -132,39 +132,59 @@ OWN_MEMORY = "Every tensor in a list needs its own memory."
 CONTIGUOUS = "Pass .contiguous(), and copy the result back if there is one."
 OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
-SILENT: dict[str, tuple[Kind, str, str, str]] = {
-    "severed": (
+
+
+@dataclass(frozen=True, slots=True)
+class MisuseInfo:
+    """Text of a misuse of a call's memory or result.
+
+    Attributes:
+        kind: Kind of the finding: ``buffers`` for an error, another one for a warning.
+        what: Message.
+        rule: Rule that was broken.
+        then: What the program does at the later line, or empty if there is none.
+    """
+
+    kind: Kind
+    what: str
+    rule: str
+    then: str = ""
+
+
+MISUSES: dict[Misuse, MisuseInfo] = {
+    "written": MisuseInfo(
+        "buffers",
+        "a tensor is written to while a call is using it.",
+        "Wait for the call before changing its tensors.",
+        "writes to it",
+    ),
+    "read": MisuseInfo(
+        "buffers",
+        "a tensor is read while a call is filling it.",
+        "Wait for the call before reading its result.",
+        "reads it",
+    ),
+    "unwaited": MisuseInfo(
+        "buffers", "a call is never waited for.", "Wait for every non-blocking call."
+    ),
+    "severed": MisuseInfo(
         "severed",
         "a gradient ignores a collective in place.",
-        "backward",
         KINDS["severed"].rule,
+        "backward",
     ),
-    "severed result": (
+    "severed result": MisuseInfo(
         "severed",
         "a gradient ignores the result of a collective.",
-        "uses the result",
         KINDS["severed"].rule,
+        "uses the result",
     ),
-    "unshuffled": (
+    "unshuffled": MisuseInfo(
         "data",
         "DistributedSampler gave the same order in two epochs.",
-        "",
         "Call set_epoch(epoch) of the sampler before each epoch.",
     ),
 }
-"""Kind, message, later access and rule of each mistake that is only a warning."""
-MISUSES = {
-    "written": (
-        "a tensor is written to while a call is using it.",
-        "Wait for the call before changing its tensors.",
-    ),
-    "read": (
-        "a tensor is read while a call is filling it.",
-        "Wait for the call before reading its result.",
-    ),
-    "unwaited": ("a call is never waited for.", "Wait for every non-blocking call."),
-}
-"""Message and rule of each misuse of a call's memory."""
 
 
 def agreement(call: RankCall) -> tuple[object, ...]:
@@ -203,7 +223,7 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
         return "buffers", f"a list passed to {call.op} contains tensors that overlap."
     known = backend_named(backend)
     if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
-        fault = layout_fault(call)
+        fault = layout_fault(call.shape, call.strides)
         if fault:
             what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores."
             return "buffers", what
@@ -215,19 +235,17 @@ def backend_named(name: str) -> Backend | None:
     return REGISTRY.get(name.partition("/")[0])
 
 
-def layout_fault(call: RankCall) -> str:
+def layout_fault(shape: Sequence[int], strides: Sequence[int]) -> str:
     """Return how a tensor's elements don't fill an address range, or an empty text.
 
     They may fill it in any order.
     """
-    if len(call.strides) != len(call.shape):
+    if len(strides) != len(shape):
         return ""  # contiguous, or of another tensor in a list
-    if any(not stride and size > 1 for stride, size in zip(call.strides, call.shape, strict=True)):
-        return "repeats elements"
     expected = 1
-    for stride, size in sorted(zip(call.strides, call.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride != expected:
-            return "has gaps"
+            return "has gaps" if stride else "repeats elements"
         expected *= size
     return ""
 

@@ -28,41 +28,6 @@ MAX_LINES = 1000  # remembered source lines per group
 MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
-@dataclass(slots=True)
-class Mixed:
-    """One call of a group that ranks made from several lines, or with several shapes.
-
-    Attributes:
-        calls: First such call.
-        number: Its number in the group.
-        times: Number of calls made from exactly these lines.
-    """
-
-    calls: Calls
-    number: int
-    times: int = 0
-
-    @property
-    def shapes(self) -> dict[int, tuple[int, ...]]:
-        """Shape that each rank passed, without dimensions of size 1."""
-        return {rank: tuple(n for n in call.shape if n != 1) for rank, call in self.calls.items()}
-
-    def warning(
-        self, group: str, how: str, values: Mapping[int, object], rows: Iterable[Row]
-    ) -> Finding:
-        """Return the warning on this call.
-
-        Args:
-            group: Name of the group.
-            how: End of the sentence.
-            values: Value of each rank. The ranks with an unusual one are named.
-            rows: Rows of the call.
-        """
-        op = next(iter(self.calls.values())).op
-        what = f"Call {self.number} of {group}, {op}, {how}."
-        return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, minority(values))
-
-
 @dataclass(eq=False, slots=True)
 class Match:
     """Calls at one position that agreed, for every position with the same ones.
@@ -71,15 +36,14 @@ class Match:
         calls: The calls.
         places: Place of each rank's call.
         distinct: These places, once each.
-        lines: Their lines if the program ordered them and they differ, or None.
-        has_shapes: True if the program made them with several shapes.
+        shapes: Shape that each rank passed, without dimensions of size 1; empty if all shapes are
+            equal, or a part of torch made the calls.
     """
 
     calls: Calls
     places: dict[int, Place]
     distinct: tuple[Place, ...]
-    lines: frozenset[SourceLine] | None
-    has_shapes: bool
+    shapes: dict[int, tuple[int, ...]]
 
     @property
     def place(self) -> Place | None:
@@ -92,11 +56,9 @@ class Lines:
     """Lines and shapes of a group's calls that all members agreed on.
 
     Attributes:
-        mixed: Calls that ranks made from several lines, by these lines.
         splits: First call, for every way in which ranks made one at different places.
     """
 
-    mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     splits: dict[frozenset[tuple[int, Place]], Split] = field(default_factory=dict)
     _places: dict[tuple[SourceLine, Stack], Place] = field(default_factory=dict)
     _matches: dict[frozenset[int], Match] = field(default_factory=dict)
@@ -105,8 +67,8 @@ class Lines:
     _run: int = 0  # number of calls in a row there
     _together: int = 0  # number of the latest call for which all ranks went to another place
     _followed: list[Split] = field(default_factory=list)
-    _reshaped: Mixed | None = None
-    _swapped: dict[SourceLine, Mixed] = field(default_factory=dict)
+    _reshaped: tuple[Match, int] | None = None  # latest call with two shapes, and its number
+    _swapped: dict[SourceLine, tuple[Match, int]] = field(default_factory=dict)
 
     def add(self, calls: Calls, number: int) -> None:
         """Add a call that all members agreed on, and its number in the group."""
@@ -116,8 +78,8 @@ class Lines:
             if len(self._matches) * len(calls) >= MAX_CALLS:
                 self._matches.clear()
             match = self._matches[key] = self._match(calls)
-        if match.has_shapes:
-            self._compare_shapes(Mixed(calls, number))
+        if match.shapes:
+            self._compare_shapes(match, number)
         place = match.place
         if place is not None and place is self._last and not self._followed:
             place.times += 1
@@ -125,35 +87,32 @@ class Lines:
         else:
             self._move(match, number)
 
-    def _compare_shapes(self, last: Mixed) -> None:
+    def _compare_shapes(self, match: Match, number: int) -> None:
         """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
-        call = next(iter(last.calls.values()))
-        shapes = set(last.shapes.values())
-        sizes = {call.count for call in last.calls.values()}
-        dimensions = {tuple(sorted(shape)) for shape in shapes}
-        if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
-            self._swapped.setdefault(call.source_line, last)
-        lines = {call.source_line for call in last.calls.values()}
-        if call.root is not None or len(lines) > 1 or len(sizes) > 1 or len(shapes) != 2:
+        calls = match.calls.values()
+        call = next(iter(calls))
+        shapes = {*match.shapes.values()}
+        if call.reduce_op and len(shapes) > 1 and len({tuple(sorted(s)) for s in shapes}) == 1:
+            self._swapped.setdefault(call.source_line, (match, number))
+        different = {(call.source_line, call.count) for call in calls}
+        if call.root is not None or len(different) > 1 or len(shapes) != 2:
             return
-        first = self._reshaped
-        self._reshaped = last
-        if first is None or last.number != first.number + 1 or shapes != {*first.shapes.values()}:
-            return
-        if all(first.shapes[rank] != shape for rank, shape in last.shapes.items()):
-            self._swapped.setdefault(call.source_line, first)
+        first, before = self._reshaped or (match, 0)
+        self._reshaped = match, number
+        is_next = before == number - 1 and shapes == {*first.shapes.values()}
+        if is_next and all(first.shapes[rank] != shape for rank, shape in match.shapes.items()):
+            self._swapped.setdefault(call.source_line, (first, before))
 
     def _match(self, calls: Calls) -> Match:
         """Return the places of a call, and what is special about it."""
         places = {rank: self._place(call.source_line) for rank, call in calls.items()}
         for rank, place in places.items():
             place.ranks.add(rank)
-        lines = frozenset(call.source_line for call in calls.values())
-        by_program = not any(line.via or line.within for line in lines)
-        is_mixed = by_program and len({line.innermost for line in lines}) > 1
-        has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
         distinct = tuple({*places.values()})
-        return Match(calls, places, distinct, lines if is_mixed else None, has_shapes)
+        by_program = not any(call.source_line.part for call in calls.values())
+        has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
+        shapes = {rank: tuple(n for n in call.shape if n != 1) for rank, call in calls.items()}
+        return Match(calls, places, distinct, shapes if has_shapes else {})
 
     def _place(self, line: SourceLine) -> Place:
         """Return the place of a line; beyond the limit, one for all other lines."""
@@ -176,9 +135,6 @@ class Lines:
                 last.followed.add((self._run, place))
         self._run = self._run + 1 if place is last else 1
         self._last = place
-        lines = match.lines
-        if lines is not None and (lines in self.mixed or len(self.mixed) < MAX_LINES):
-            self.mixed.setdefault(lines, Mixed(match.calls, number)).times += 1
 
     def _split(self, match: Match, number: int) -> None:
         """Remember a call that ranks made at different places, unless it is a known one."""
@@ -186,10 +142,13 @@ class Lines:
         old = self.splits.get(key)
         if old is None and len(self.splits) * len(match.calls) >= MAX_CALLS:
             return
-        if old is not None and (old.is_meant or not self._is_over(old) or self._alone(old, {})):
-            return
-        self.splits.pop(key, None)
         split = Split(match.calls, number, match.places, self._last, self._run)
+        if old is not None:
+            old.times += 1
+            if old.is_meant or not self._is_over(old) or self._alone(old, {}):
+                return
+            split.times = old.times
+            del self.splits[key]
         self.splits[key] = split  # the latest is the last one
         self._followed.append(split)
 
@@ -197,10 +156,24 @@ class Lines:
         """Return True if all ranks have gone from one place to another together since then."""
         return split.number < self._together
 
-    def times(self, line: SourceLine) -> int:
-        """Return the number of calls that some rank made from this line."""
+    def rounds(self, line: SourceLine) -> int:
+        """Return the number of calls that some rank made from this line.
+
+        A single one doesn't count if other ranks made it on another line: this is no loop.
+        """
         place = self._places.get((line, line.stack))
-        return 0 if place is None else place.times
+        times = 0 if place is None else place.times
+        return 0 if times == 1 and any(line in lines for lines in self._mixed()) else times
+
+    def _mixed(self) -> dict[frozenset[SourceLine], list[Split]]:
+        """Return the calls that ranks made from several lines of the program, by these lines."""
+        mixed: dict[frozenset[SourceLine], list[Split]] = {}
+        for split in self.splits.values():
+            lines = frozenset(call.source_line for call in split.calls.values())
+            by_program = not any(line.part for line in lines)
+            if by_program and len({line.innermost for line in lines}) > 1:
+                mixed.setdefault(lines, []).append(split)
+        return mixed
 
     # ------------------------------------------------------------------------------------ causes
 
@@ -233,13 +206,13 @@ class Lines:
         split = Split(now, 0, at, self._last, self._run)
         if len(now) == len(members):
             return self._alone(split, at) or self._apart(split, {}, members)
-        forwards = [place for place in self._places.values() if place.part == FORWARD]
+        forwards = [place for place in self._places.values() if place.line.part == FORWARD]
         never = tuple(rank for rank in sorted(members) if rank not in now)
         place = at[min(at)]
         is_alone = place in forwards and place.ranks.isdisjoint(never)
         if is_alone and any(place.ranks.issuperset(members) for place in forwards):
             return Cause(split, "alone", place, at, tuple(sorted(now)), never)
-        if place is not self._last or place.part or self._run not in place.runs():
+        if place is not self._last or place.line.part or self._run not in place.runs():
             return None  # the other ranks have left, but not where they usually do
         return self._apart(split, {}, members)
 
@@ -271,7 +244,7 @@ class Lines:
             return None
         place = split.places[own[0]]
         at_fault = tuple(own if len(own) <= len(others) else others)
-        backward = (p.ranks for p in self._places.values() if p.part == BACKWARD)
+        backward = (p.ranks for p in self._places.values() if p.line.part == BACKWARD)
         trains = any(ranks and ranks.issubset(own) for ranks in backward)
         return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
 
@@ -311,10 +284,10 @@ class Lines:
         """Yield a warning per call that may have matched the wrong one.
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
-        another of the lines, so the lines aren't branches taken by different ranks. A call that was
-        made for another, after which all ranks continued together, isn't reported. Or only some
-        ranks called the DDP module at a line. Or ranks reduced a tensor that some of them had
-        transposed, or passed tensors of two shapes, and exchanged them in the next call.
+        another of the lines. A call that was made for another, after which all ranks continued
+        together, isn't reported. Or only some ranks called the DDP module at a line. Or ranks
+        reduced a tensor that some of them had transposed, or passed tensors of two shapes, and
+        exchanged them in the next call.
 
         Args:
             group: Name of the group.
@@ -324,16 +297,17 @@ class Lines:
         """
         callers = {(place.line, rank) for place in self._places.values() for rank in place.ranks}
         callers |= {(call.source_line, rank) for made in opened for rank, call in made.items()}
-        for mixed in self.mixed.values():
-            lines = {rank: call.source_line for rank, call in mixed.calls.items()}
+        for split, *others in self._mixed().values():
+            lines = {rank: call.source_line for rank, call in split.calls.items()}
             strayed = any(
                 own != line and (line, rank) in callers
                 for rank, own in lines.items()
                 for line in set(lines.values())
-            )
-            if mixed.times == 1 and strayed and not self._is_meant(mixed):
+            )  # else they are branches that different ranks take
+            is_meant = split.is_meant or split.is_last  # they met, or made no more calls
+            if strayed and not (others or split.times > 1 or is_meant):
                 how = "came from different lines"
-                warning = mixed.warning(group, how, lines, rows(mixed.calls))
+                warning = _warning(split.calls, split.number, group, how, lines, rows)
                 elsewhere = (
                     r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
@@ -341,13 +315,31 @@ class Lines:
                 yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
         for split in self.splits.values():
             cause = self._alone(split, {})
-            if cause is not None and cause.place.part == FORWARD:
+            if cause is not None and cause.place.line.part == FORWARD:
                 yield cause.finding(group, line, rows)
-        for mixed in self._swapped.values():
+        for match, number in self._swapped.values():
             how = "got tensors of different shapes"
-            yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))
+            yield _warning(match.calls, number, group, how, match.shapes, rows)
 
-    def _is_meant(self, mixed: Mixed) -> bool:
-        """Return True if ranks made one call for another: then they met, or made no more calls."""
-        split = self.splits.get(frozenset(self._places_of(mixed.calls).items()))
-        return split is not None and (split.is_meant or split.is_last)
+
+def _warning(
+    calls: Calls,
+    number: int,
+    group: str,
+    how: str,
+    values: Mapping[int, object],
+    rows: Callable[[Calls], Iterable[Row]],
+) -> Finding:
+    """Return a warning on a call, which names the ranks with an unusual value.
+
+    Args:
+        calls: The call.
+        number: Its number in the group.
+        group: Name of the group.
+        how: End of the sentence.
+        values: Value of each rank.
+        rows: Function that returns the rows of a call.
+    """
+    op = next(iter(calls.values())).op
+    what = f"Call {number} of {group}, {op}, {how}."
+    return Finding("shift", what, tuple(rows(calls)), "", KINDS["shift"].rule, minority(values))

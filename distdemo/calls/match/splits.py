@@ -57,14 +57,9 @@ class Place:
     followed: set[tuple[int, Place]] = field(default_factory=set)
 
     @property
-    def part(self) -> str:
-        """Part of torch that makes the calls; empty if the program does."""
-        return self.line.via or self.line.within
-
-    @property
     def is_direct(self) -> bool:
         """True if the program decides when the call is made."""
-        return self.line.line > 0 and self.part in DIRECT
+        return self.line.line > 0 and self.line.part in DIRECT
 
     def runs(self) -> set[int]:
         """Return the numbers of calls in a row that all ranks have made here."""
@@ -88,6 +83,7 @@ class Split:
         run: Number of calls in a row there.
         usual: Places to which all ranks have gone from there before.
         more: Number of further calls in a row there, by rank.
+        times: Number of calls that the ranks made at these places.
         is_meant: True if the ranks made one call for another: afterwards they met elsewhere. This
             says nothing of DDP's forward, which broadcasts no buffers after one without gradients.
     """
@@ -99,6 +95,7 @@ class Split:
     run: int
     usual: set[Place] = field(init=False)
     more: dict[int, int] = field(init=False)
+    times: int = 1
     is_meant: bool = False
     _sides: dict[Place, set[int]] = field(default_factory=dict)
     _staying: set[int] = field(init=False)
@@ -134,7 +131,7 @@ class Split:
         if self._window:
             self._window = 0 if self._is_shifted(places) else self._window - 1
             is_left = self._window > 0 and together not in {None, *self._sides}
-            self.is_meant = is_left and all(place.part != FORWARD for place in self._sides)
+            self.is_meant = is_left and all(place.line.part != FORWARD for place in self._sides)
         return not self.is_meant and bool(self._window or self._staying)
 
     def length(self, rank: int, at: Mapping[int, Place]) -> int:
@@ -192,7 +189,7 @@ class Cause:
     @property
     def rule(self) -> str:
         """Advice on what to change."""
-        return RULES[self.kind][self.place.part == FORWARD and not self.trains]
+        return RULES[self.kind][self.place.line.part == FORWARD and not self.trains]
 
     def what(self, line: Callable[[SourceLine], str]) -> str:
         """Return the difference as a sentence.
@@ -219,7 +216,7 @@ class Cause:
         places = self.split.places
         calls = self.split.calls
         op = calls[min(calls)].op
-        did = f"{DIRECT[self.place.part].format(op)} at {lines[self.place]}"
+        did = f"{DIRECT[self.place.line.part].format(op)} at {lines[self.place]}"
         own = tuple(rank for rank, place in sorted(places.items()) if place is self.place)
         if not {*own} <= {*self.ranks}:
             return f"{ranks_of(self.ranks)} never {did}, as {ranks_of(own).lower()} did."
@@ -230,7 +227,7 @@ class Cause:
         if not others or len({call.op for call in calls.values()}) > 1:
             return f"{what}."
         its = "its" if len(own) == 1 else "their"
-        paired = f"{its} {op}" if self.place.part else "it"
+        paired = f"{its} {op}" if self.place.line.part else "it"
         return f"{what}; {paired} was paired with {lines[others[0]]}."
 
     def finding(

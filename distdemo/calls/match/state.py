@@ -11,7 +11,7 @@ from itertools import islice
 from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
-from distdemo.calls.notes import DestroyNote, EndNote
+from distdemo.calls.notes import Destruction, EndNote
 from distdemo.calls.records import Finding, RankCall
 
 MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
@@ -188,7 +188,7 @@ class Group:
     first: int = 0
     last: dict[int, RankCall] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
-    destroyed: dict[int, DestroyNote] = field(default_factory=dict)
+    destroyed: dict[int, Destruction] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
     replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
     size: int = 0

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from distdemo.calls.match.rules import layout_fault
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, Method, described
 from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
-from distdemo.calls.records import SourceLine
+from distdemo.calls.records import Misuse, SourceLine
 
 FILLING = {
     f"aten::{name}_"
@@ -89,6 +90,8 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
             own: Group rank of this rank.
         """
         line = source_line()
+        if line.within:
+            return  # torch's own
         note = MisuseNote(str(described(fields, line)), line)
         read = () if method.read is None else args[method.read]
         filled = () if method.filled is None else args[method.filled]
@@ -154,7 +157,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         for key, watched in list(self._watched.items()):
             if any(part.clashes(other) for other in watched.memory):
                 del self._watched[key]
-                what = "written" if part.written else "read"
+                what: Misuse = "written" if part.written else "read"
                 self._report(replace(watched.note, what=what, then=line or source_line()))
 
     def _follow(
@@ -191,20 +194,10 @@ def _accessed(
 def _memory(given: Any, *, written: bool = False) -> Iterator[AddressRange]:
     """Yield the address ranges of tensors; none if one has gaps, which may hold other tensors."""
     for tensor in _tensors(given):
-        if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
+        is_strided = tensor.layout is torch.strided
+        if is_strided and tensor.numel() and not layout_fault(tensor.shape, tensor.stride()):
             first = tensor.data_ptr()
             yield AddressRange(first, first + tensor.numel() * tensor.element_size(), written)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Return True if the elements fill an address range, in any order."""
-    expected = 1
-    pairs = zip(tensor.stride(), tensor.shape, strict=True)
-    for stride, size in sorted(pair for pair in pairs if pair[1] > 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _tensors(given: Any) -> Iterator[Tensor]:

@@ -148,39 +148,34 @@ def in_backward() -> bool:
 
 def in_batch() -> bool:
     """Return True if batch_isend_irecv makes the call."""
-    functions, _ = _caller(API)
-    return "batch_isend_irecv" in functions
-
-
-def called_by_user() -> bool:
-    """Return True if the user's code makes the call rather than another part of torch."""
-    _, frame = _caller(API)
-    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
+    inner = itertools.takewhile(_is_within(API), _outward(sys._getframe(1)))
+    return any(frame.f_code.co_name == "batch_isend_irecv" for frame in inner)
 
 
 def called_by_ddp() -> bool:
     """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
-    _, frame = _caller(API)
-    if frame is None:
-        return False
-    code = frame.f_code
-    return code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
+    code = _caller(API)
+    return code is not None and (
+        code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
+    )
 
 
 def is_nested_step() -> bool:
     """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
-    _, frame = _caller(STEP_FILES)
-    return frame is not None and frame.f_code.co_filename.startswith(DISTRIBUTED)
+    code = _caller(STEP_FILES)
+    return code is not None and code.co_filename.startswith(DISTRIBUTED)
 
 
-def _caller(files: tuple[str, ...]) -> tuple[list[str], FrameType | None]:
-    """Return the innermost functions, in our hooks and in these files, and the frame outside."""
-    functions: list[str] = []
-    for frame in _outward(sys._getframe(1)):
-        if not frame.f_code.co_filename.startswith((HOOKS, *files)):
-            return functions, frame
-        functions.append(frame.f_code.co_name)
-    return functions, None
+def _caller(files: tuple[str, ...]) -> CodeType | None:
+    """Return the innermost function outside our hooks and these files."""
+    outside = itertools.dropwhile(_is_within(files), _outward(sys._getframe(1)))
+    return next((frame.f_code for frame in outside), None)
+
+
+def _is_within(files: tuple[str, ...]) -> Callable[[FrameType], bool]:
+    """Return the test for frames in our hooks and in these files."""
+    inner = (HOOKS, *files)
+    return lambda frame: frame.f_code.co_filename.startswith(inner)
 
 
 def called_by_hook_of_user() -> bool:

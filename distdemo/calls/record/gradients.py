@@ -17,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, described
 from distdemo.calls.record.frames import source_line
+from distdemo.calls.record.tensors import storage_of
 
 Tensors = Sequence[torch.Tensor]
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
@@ -89,7 +90,7 @@ class Results:
     def forget(self, tensors: Tensors) -> None:
         """Forget results whose content is replaced or detached."""
         for tensor in tensors:
-            self._notes.pop(_storage(tensor), None)
+            self._notes.pop(storage_of(tensor), None)
 
     def check(self, name: str, read: Tensors, outputs: Tensors) -> None:
         """Check an operation of the program.
@@ -101,7 +102,7 @@ class Results:
         """
         if not torch.is_grad_enabled():
             return
-        notes = [(tensor, self._notes.get(_storage(tensor))) for tensor in read]
+        notes = [(tensor, self._notes.get(storage_of(tensor))) for tensor in read]
         results = [(tensor, note) for tensor, note in notes if note is not None]
         if not results or any(tensor.requires_grad for tensor, _ in results):
             return  # autograd knows the result
@@ -132,7 +133,7 @@ class Results:
     def _remember(self, tensors: Tensors, note: MisuseNote) -> None:
         for tensor in tensors:
             if tensor.is_floating_point() or tensor.is_complex():
-                self._notes[_storage(tensor)] = note
+                self._notes[storage_of(tensor)] = note
         while len(self._notes) > MAX_RESULTS:
             del self._notes[next(iter(self._notes))]
 
@@ -145,7 +146,3 @@ def _named_after(node: Any, name: str) -> bool:
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Return True if a tensor is all of its storage."""
     return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-
-
-def _storage(tensor: torch.Tensor) -> StorageWeakRef:
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's

@@ -65,7 +65,7 @@ def install(recorder: Recorder) -> Recorder:
     add = partial(_add_hook, recorder)
     _replace_methods(recorder, dist.ProcessGroup)
     _replace_handle(recorder, dist.Work)
-    recorder.steps.install()
+    recorder.steps.install(add)
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         on_backward = recorder.buffers.results.on_backward
@@ -333,7 +333,7 @@ def _follow_call(
             recorder.record_wait_after_backward(number)
         if not hasattr(type(work).wait, "_recorded"):
             _replace_handle(recorder, type(work))
-    if recorder.buffers is not None and frames.called_by_user():
+    if recorder.buffers is not None:
         watched = None if work is None or fields.sync else number
         recorder.buffers.on_call(watched, method, fields, args, group.rank())
 

@@ -204,8 +204,6 @@ def _record(
         return None
     method = METHODS[kernel.method]
     fields = fields_of(method, args, {})
-    if fields.sync:  # C++ waits later
-        fields = fields._replace(sync=False)
     if not known_op and not called_by_ddp():  # DDP uses SUM
         fields = fields._replace(reduce_op="")
     return recorder.record_call(group, fields, method, args, cpp=True)

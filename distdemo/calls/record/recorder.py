@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
+from distdemo.calls.notes import GROUP_NOTES, MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
@@ -112,7 +112,6 @@ class Recorder:
         self._lock = threading.RLock()  # a signal handler may call, too
         self.local = ThreadState()
         self._calls: dict[Any, int] = {}
-        self._defined = 0  # calls with a number
         self._code_refs: list[CodeType] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
         """Numbers of each group by device; one number without a device if all are alike."""
@@ -127,7 +126,7 @@ class Recorder:
         self._dropped: deque[int] = deque()
         """Sends and receives whose handles were dropped since the last note."""
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
-        self.replicas = Replicas(replicas, self._number_of, self.record_replicas)
+        self.replicas = Replicas(replicas, self._number_of, self.record_on_group)
         self.steps = Steps(self.safely, self.replicas, self.record_misuse)
         self.observer: CallObserver | None = None
         self.off = False
@@ -216,17 +215,20 @@ class Recorder:
             how: ``init`` for the default group; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
-        lone_groups = 0
-        named_after = _group_count() if how == "local" else 0
+        call = RankCall(
+            "init_process_group" if how == "init" else "new_group",
+            SourceLine(),
+            members=members,
+            named_after=_group_count() if how == "local" else 0,
+        )
         if not how and len(members) == 1:
             how = "local"
             self._lone_groups += 1
-        elif not how:
-            lone_groups = self._lone_groups
-        numbers = self._pending_group(how, members) if how else self._groups[dist.group.WORLD]
-        op = "init_process_group" if how == "init" else "new_group"
-        call = RankCall(op, SourceLine(), members=members, lone_groups=lone_groups)
-        self._record(replace(call, named_after=named_after), numbers)
+        if how:
+            self._record(call, self._pending_group(how, members))
+        else:
+            call = replace(call, lone_groups=self._lone_groups)
+            self._record(call, self._groups[dist.group.WORLD])
 
     def _pending_group(self, how: str, members: tuple[int, ...]) -> dict[str, int]:
         """Return the number under which these members create groups."""
@@ -276,9 +278,7 @@ class Recorder:
                     call = replace(what, source_line=line)
                 if len(self._calls) >= MAX_KNOWN:
                     self._forget_calls()
-                number = self._defined
-                self._defined = number + 1
-                self._calls[key] = number
+                self._calls[key] = number = len(self._calls)
                 group = groups.get("" if "" in groups else call.device or "cpu", 0)
                 self._writer.write(notes.call_line(number, group, call))
                 self._code_refs += (frame.f_code for frame in stack)
@@ -290,7 +290,6 @@ class Recorder:
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
         self._calls.clear()
-        self._defined = 0
         self._code_refs.clear()
 
     # --------------------------------------------------------------------------- acceptance, waits
@@ -441,14 +440,10 @@ class Recorder:
         error = sys.exc_info()[1]
         failing = "" if error is None else _exception_note(error).how
         with self._lock:
-            groups = [
-                number
-                for other, numbers in self._groups.items()
-                if other is group or (is_world and isinstance(other, dist.ProcessGroup))
-                for number in numbers.values()
-            ]
-            if groups:
-                self._writer.write(json_line("D", notes.Destruction(tuple(groups), line, failing)))
+            for other, numbers in self._groups.items():
+                if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
+                    for number in numbers.values():
+                        self.record_on_group(number, notes.Destruction(line, failing))
 
     def _define_group(self, nth: int, backend: str, members: tuple[int, ...]) -> int:
         """Define a group, and return its number."""
@@ -488,9 +483,9 @@ class Recorder:
         numbers = self._groups.get(group)
         return None if numbers is None else next(iter(numbers.values()))
 
-    def record_replicas(self, group: int, values: notes.Parameters | notes.Gradients) -> None:
-        """Record checksums on the group with this number."""
-        start = "R" if isinstance(values, notes.Parameters) else "V"
+    def record_on_group(self, group: int, values: object) -> None:
+        """Record checksums or a destruction on the group with this number."""
+        start = next(start for start, kind in GROUP_NOTES.items() if isinstance(values, kind))
         if group < len(self._group_lines):
             self._write(json_line(f"{start} {group}", values))
 

@@ -12,7 +12,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from itertools import product
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -23,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.notes import Gradients, Moment, Parameters
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import (
     MAX_NAME,
@@ -52,6 +54,26 @@ MAX_OPTIMIZERS = 1000
 
 
 @dataclass(slots=True)
+class Replica:
+    """A parameter of an optimizer.
+
+    Attributes:
+        start: Checksum before the optimizer's first step.
+        is_constant: True if all elements were equal then.
+        name: Name at the latest comparison.
+        groups: Groups on which it is meant to be a replica. True if its gradient is reduced; False
+            if the parameter was broadcast or averaged.
+        told: Groups on which the launcher knows it.
+    """
+
+    start: int
+    is_constant: bool
+    name: str = ""
+    groups: dict[int, bool] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class Trained:
     """An optimizer, and what is known of its parameters. Groups are numbers.
 
@@ -69,10 +91,7 @@ class Trained:
         averaged: Number of steps before which the program averaged the parameters.
         exchanged: True if they were sent or gathered, so that ranks may mix them as they like.
         parameters: Identities of its parameters.
-        start: Checksum of each parameter before its first step, and whether it was constant.
-        meant: Groups on which each parameter is meant to be a replica. True if its gradient is
-            reduced; False if the parameter was broadcast or averaged.
-        told: Parameters and groups that the launcher knows.
+        replicas: Its parameters, in order.
         dtensors: Groups on which DTensors are replicated, whose gradients torch reduces.
         unreduced: Number of steps without a reduction, by group.
         reduced: Groups on which gradients were reduced before the latest step.
@@ -95,9 +114,7 @@ class Trained:
     averaged: int = 0
     exchanged: bool = False
     parameters: list[int] = field(default_factory=list)
-    start: list[tuple[int, bool]] = field(default_factory=list)
-    meant: dict[int, dict[int, bool]] = field(default_factory=dict)
-    told: set[tuple[int, int]] = field(default_factory=set)
+    replicas: list[Replica] = field(default_factory=list)
     dtensors: set[int] = field(default_factory=set)
     unreduced: Counter[int] = field(default_factory=Counter)
     reduced: set[int] = field(default_factory=set)
@@ -109,13 +126,14 @@ class Trained:
     @property
     def groups(self) -> set[int]:
         """Groups on which some parameter is meant to be a replica."""
-        return {group for groups in self.meant.values() for group in groups}
+        return {group for replica in self.replicas for group in replica.groups}
 
     def carries(self, tensor: Carried) -> bool:
         """Return True if a call carried a parameter, or as many elements as all have."""
-        is_whole = tensor.numel == self.numel
-        is_meant = tensor.group in self.groups or tensor.summed or not tensor.is_equal
-        return (is_whole and is_meant) or tensor.storage in self.storages
+        if tensor.numel != self.numel:
+            return tensor.storage in self.storages
+        is_meant = tensor.summed or not tensor.is_equal or tensor.group in self.groups
+        return is_meant or tensor.storage in self.storages
 
 
 class Replicas:
@@ -130,6 +148,7 @@ class Replicas:
         steps: Number of steps of all optimizers.
         is_training: True once the program has an optimizer.
         names: Names of the parameters.
+        modules: DDP module of each parameter that one holds, as a weak reference.
     """
 
     def __init__(
@@ -147,8 +166,7 @@ class Replicas:
         self._traffic = Traffic()
         self._latest_call = 0
         """Number of calls before the latest step of any optimizer."""
-        self._modules = WeakIdKeyDictionary()
-        """DDP module of each parameter that one holds, as a weak reference."""
+        self.modules = WeakIdKeyDictionary()
         self.is_training = False
         self._trained: list[Trained] = []
         self._by_optimizer: WeakKeyDictionary[Optimizer, Trained] = WeakKeyDictionary()
@@ -170,9 +188,8 @@ class Replicas:
         self._checks[group] += 1
         named = dict(_named(replicas))
         sums = [checksum(tensor) for tensor in named.values()]
-        self._tell(
-            group, Parameters((), (), source_line(), check=self._checks[group]), list(named), sums
-        )
+        note = Parameters("check", (), (), source_line(), step=self._checks[group])
+        self._tell(group, note, list(named), sums)
 
     def safely(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
         """Call a method of this object; after an exception, nothing is compared any more.
@@ -192,7 +209,7 @@ class Replicas:
         """Remember the parameters that a DDP module holds."""
         for name, parameter in module.module.named_parameters():
             if name not in module.parameters_to_ignore:
-                self._modules[parameter] = ref(module)
+                self.modules[parameter] = ref(module)
 
     def add_optimizer(self, optimizer: Optimizer) -> None:
         """Remember the calls before an optimizer was created, which aren't meant for it."""
@@ -248,24 +265,26 @@ class Replicas:
         is_averaged = trained.steps > 0 and any(map(trained.carries, traffic))
         trained.averaged += is_averaged
         trained.exchanged |= any(trained.carries(t) and not t.is_equal for t in traffic)
-        is_due = len(trained.start) < len(parameters) or self._is_compared(trained.steps)
-        is_due |= is_averaged and trained.averaged in SAMPLED
-        if is_due:
-            trained.line = replace(source_line(), within="")
-        modules = filter(None, map(self._module_of, parameters[:1]))
+        is_due = (
+            len(trained.replicas) < len(parameters)
+            or trained.steps in SAMPLED
+            or self._is_asked(trained.steps)
+            or (is_averaged and trained.averaged in SAMPLED)
+        )
+        modules = filter(None, map(self.module_of, parameters[:1]))
         trained.joined |= any(module._join_config.enable for module in modules)
         if is_due:
+            trained.line = replace(source_line(), within="")
             self._look_at(trained, parameters)
-        gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
+        gradients = self._match(trained, parameters, traffic)
         if is_due:
-            self._compare(trained, parameters)
+            self._compare(trained, parameters, "next")
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
         is_first = not trained.steps  # later ones follow steps that weren't compared
-        is_compared = bool(trained.meant) and (is_first or self._is_asked(trained.steps + 1))
-        if is_compared and not any(map(_has_partial_gradient, parameters)):
-            trained.gradients = [_gradient_sum(parameter) for parameter in parameters]
-        self._compare_gradients(trained, parameters, gradients)
+        if (is_first or self._is_asked(trained.steps + 1)) and trained.groups:
+            trained.gradients = _gradient_sums(parameters)
+        self._compare_gradients(trained, gradients)
         self._reduced_steps.update(trained.reduced)
         self._buckets.clear()
         trained.calls = self._latest_call = self._traffic.calls
@@ -294,7 +313,7 @@ class Replicas:
         """Compare the parameters after a step that may be the last one."""
         trained = self._by_optimizer.get(optimizer)
         if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
-            self._compare(trained, _parameters_of(optimizer), is_latest=True)
+            self._compare(trained, _parameters_of(optimizer), "after")
 
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
@@ -302,11 +321,8 @@ class Replicas:
             traffic = self._traffic.since(trained.calls)
             is_averaged = trained.exchanged or any(map(trained.carries, traffic))
             for group in sorted(trained.groups) or [0]:
-                note = self._note(trained, group, ended=True, averaged=is_averaged)
-                self._write(group, replace(note, unmarked=trained.unmarked))
-
-    def _is_compared(self, steps: int) -> bool:
-        return steps in SAMPLED or self._is_asked(steps)
+                note = self._note(trained, group, "end", averaged=is_averaged)
+                self._write(group, replace(note, names=trained.unmarked))
 
     def _is_asked(self, steps: int) -> bool:
         return self._every > 0 and steps % self._every == 0
@@ -317,32 +333,32 @@ class Replicas:
         trained.storages = frozenset(map(storage_of, dense))
         trained.largest = max((parameter.numel() for parameter in parameters), default=0)
         trained.numel = sum(parameter.numel() for parameter in parameters)
-        trained.start += [
-            (checksum(p), is_constant(p)) if is_dense(p) else (0, True)
-            for p in parameters[len(trained.start) :]  # the program may add some later
+        trained.replicas += [
+            Replica(checksum(p), is_constant(p)) if is_dense(p) else Replica(0, True)
+            for p in parameters[len(trained.replicas) :]  # the program may add some later
         ]
+        names = self.names.of(parameters, trained.name)
+        for replica, name, parameter in zip(trained.replicas, names, parameters, strict=True):
+            replica.name = name
+            module = self.module_of(parameter)
+            ddp = self._numbers_of([] if module is None else [module.process_group])
+            dtensors = self._numbers_of(_replicating(parameter))
+            trained.dtensors |= dtensors
+            replica.groups.update(dict.fromkeys(ddp | dtensors, True))
 
     def _match(
-        self,
-        trained: Trained,
-        parameters: Sequence[Tensor],
-        traffic: Sequence[Carried],
-        *,
-        find_replicas: bool,
+        self, trained: Trained, parameters: Sequence[Tensor], traffic: Sequence[Carried]
     ) -> dict[int, list[tuple[int, int | None]]]:
         """Return the parameters whose gradients calls carried, and checksums, by group.
 
         Args:
-            trained: Optimizer whose ``meant`` is completed.
+            trained: Optimizer, whose replicas get these groups.
             parameters: Its parameters.
             traffic: Tensors of the calls since its latest step.
-            find_replicas: True to find the replicas of DDP and DTensor, too.
         """
         owners: dict[StorageWeakRef, tuple[int, bool]] = {}
-        for number, parameter in enumerate(parameters):
-            if find_replicas:
-                self._find_replicas(trained, number, parameter)
-            if traffic and is_dense(parameter):
+        for number, parameter in enumerate(parameters if traffic else ()):
+            if is_dense(parameter):
                 owners[storage_of(parameter)] = number, False
                 if parameter.grad is not None and is_dense(parameter.grad):
                     owners[storage_of(parameter.grad)] = number, True
@@ -358,31 +374,21 @@ class Replicas:
             elif not numbers and tensor.in_backward and tensor.storage.expired():  # type: ignore[no-untyped-call]  # torch's
                 self._activations.add(tensor.group)
             for number in numbers:
-                meant = trained.meant.setdefault(number, {})
+                groups = trained.replicas[number].groups
                 is_reduced = is_gradient and tensor.summed
-                meant[tensor.group] = meant.get(tensor.group, False) or is_reduced
+                groups[tensor.group] = groups.get(tensor.group, False) or is_reduced
             if is_gradient:
                 is_known = tensor.period == self._period(tensor.group)
                 known = tensor.checksum if is_known else None
                 gradients.setdefault(tensor.group, []).append((number, known))
         return gradients
 
-    def _find_replicas(self, trained: Trained, number: int, parameter: Tensor) -> None:
-        """Find the groups on which DDP or DTensor keeps a parameter equal."""
-        module = self._module_of(parameter)
-        group = None if module is None else self._number_of(module.process_group)
-        if group is not None:
-            trained.meant.setdefault(number, {})[group] = True
-        mesh = getattr(parameter, "device_mesh", None)
-        for dimension, placement in enumerate(getattr(parameter, "placements", ())):
-            if mesh is not None and placement.is_replicate():
-                group = self._number_of(mesh.get_group(dimension))
-                if group is not None:
-                    trained.meant.setdefault(number, {})[group] = True
-                    trained.dtensors.add(group)
+    def _numbers_of(self, groups: Iterable[Any]) -> set[int]:
+        return {number for number in map(self._number_of, groups) if number is not None}
 
-    def _module_of(self, parameter: Tensor) -> DistributedDataParallel | None:
-        module = self._modules.get(parameter)  # type: ignore[no-untyped-call]  # torch's
+    def module_of(self, parameter: Tensor) -> DistributedDataParallel | None:
+        """Return the DDP module that holds a parameter, or None."""
+        module = self.modules.get(parameter)  # type: ignore[no-untyped-call]  # torch's
         found: DistributedDataParallel | None = module and module()
         return found
 
@@ -412,7 +418,7 @@ class Replicas:
 
     def _why(self, parameters: Sequence[Tensor]) -> str:
         """Return why DDP didn't reduce the gradients of a step; empty without DDP."""
-        module = next(filter(None, map(self._module_of, parameters)), None)
+        module = next(filter(None, map(self.module_of, parameters)), None)
         if module is None or module._comm_hooks:  # a hook may reduce in its own way
             return ""
         if not getattr(module, "_lazy_init_ran", True):
@@ -426,9 +432,10 @@ class Replicas:
 
     # ---------------------------------------------------------------------------------- the notes
 
-    def _note(self, trained: Trained, group: int, **values: Any) -> Parameters:
+    def _note(self, trained: Trained, group: int, moment: Moment, **values: Any) -> Parameters:
         """Return the record of an optimizer for a group, without checksums."""
         return Parameters(
+            moment,
             names=(),
             sums=(),
             source_line=trained.line,
@@ -440,64 +447,52 @@ class Replicas:
         )
 
     def _compare(
-        self, trained: Trained, parameters: Sequence[Tensor], *, is_latest: bool = False
+        self, trained: Trained, parameters: Sequence[Tensor], moment: Literal["next", "after"]
     ) -> None:
         """Write checksums of the parameters that are replicas, on each group.
 
         Args:
             trained: Optimizer.
             parameters: Its parameters.
-            is_latest: True immediately after a step, when they may still be averaged.
+            moment: ``next`` before a step, or ``after`` it; see `Parameters`.
         """
-        names = self.names.of(parameters, trained.name)
-        is_named = not any(  # else ranks may hold different ones at the same position
-            name == UNNAMED.format(number, trained.name) for number, name in enumerate(names)
-        )
+        replicas = trained.replicas
         unmarked = [
             number
-            for number, parameter in enumerate(parameters)
-            if number not in trained.meant
-            and not hasattr(parameter, "placements")
-            and is_dense(parameter)
+            for number, (replica, parameter) in enumerate(zip(replicas, parameters, strict=False))
+            if not (replica.groups or hasattr(parameter, "placements")) and is_dense(parameter)
         ][:MAX_UNMARKED]
-        trained.unmarked = tuple(names[number] for number in unmarked)
+        trained.unmarked = tuple(replicas[number].name for number in unmarked)
+        sum_of = cache(lambda number: checksum(parameters[number]))
         world = self._number_of(dist.group.WORLD)
-        if unmarked and self._every and world is not None and not is_latest:
-            values = [checksum(parameters[number]) for number in unmarked]
-            note = self._note(trained, world, is_unmarked=True)
-            self._tell(world, note, trained.unmarked, values)
-        sums: dict[int, int] = {}
-        for group in sorted(trained.groups):
-            for is_reduced in (True, False):
-                numbers = [
-                    number
-                    for number, groups in sorted(trained.meant.items())
-                    if groups.get(group) is is_reduced
-                ]
-                new = [
-                    number
-                    for number in numbers
-                    if (number, group) not in trained.told
-                    and (is_reduced or not trained.start[number][1])
-                ]
-                start = self._note(trained, group, step=0, is_meant=is_reduced and is_named)
-                self._tell(
-                    group, start, [names[n] for n in new], [trained.start[n][0] for n in new]
-                )
-                trained.told.update((number, group) for number in new)
-                if not trained.steps:
-                    continue
-                known = [number for number in numbers if (number, group) in trained.told]
-                for number in known:
-                    if number not in sums:
-                        sums[number] = checksum(parameters[number])
-                is_certain = is_reduced and group in trained.reduced
-                note = self._note(trained, group, is_latest=is_latest, reduced=is_certain)
-                has_all = len(trained.gradients) == len(parameters)
-                gradients = [trained.gradients[n] for n in known] if has_all else []
-                self._tell(
-                    group, note, [names[n] for n in known], [sums[n] for n in known], gradients
-                )
+        if unmarked and self._every and world is not None and moment == "next":
+            note = self._note(trained, world, "unmarked")
+            self._tell(world, note, trained.unmarked, [*map(sum_of, unmarked)])
+        is_named = not any(  # else ranks may hold different ones at the same position
+            replica.name == UNNAMED.format(number, trained.name)
+            for number, replica in enumerate(replicas)
+        )
+        for group, is_reduced in product(sorted(trained.groups), (True, False)):
+            numbers = [n for n, r in enumerate(replicas) if r.groups.get(group) is is_reduced]
+            new = [
+                replicas[number]
+                for number in numbers
+                if group not in replicas[number].told
+                and (is_reduced or not replicas[number].is_constant)
+            ]
+            note = self._note(trained, group, "first", step=0, reduced=is_reduced and is_named)
+            self._tell(group, note, [r.name for r in new], [r.start for r in new])
+            for replica in new:
+                replica.told.add(group)
+            if not trained.steps:
+                continue
+            known = [number for number in numbers if group in replicas[number].told]
+            is_certain = is_reduced and group in trained.reduced
+            note = self._note(trained, group, moment, reduced=is_certain)
+            has_all = len(trained.gradients) == len(parameters)
+            gradients = [trained.gradients[n] for n in known] if has_all else []
+            names = [replicas[number].name for number in known]
+            self._tell(group, note, names, [*map(sum_of, known)], gradients)
 
     def _tell(
         self,
@@ -516,14 +511,13 @@ class Replicas:
     def _compare_gradients(
         self,
         trained: Trained,
-        parameters: Sequence[Tensor],
         gradients: Mapping[int, Sequence[tuple[int, int | None]]],
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
         if any(other.joined for other in self._trained):
             return  # ranks may have made different numbers of steps
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
-        names = self.names.of(parameters, trained.name) if groups else []
+        names = [replica.name for replica in trained.replicas] if groups else []
         for group in groups:
             if group in self._activations:
                 continue
@@ -537,6 +531,14 @@ class Replicas:
             self._write(group, note)
 
 
+def _replicating(parameter: Tensor) -> Iterator[Any]:
+    """Yield the groups on which a DTensor is replicated."""
+    mesh = getattr(parameter, "device_mesh", None)
+    for dimension, placement in enumerate(getattr(parameter, "placements", ())):
+        if mesh is not None and placement.is_replicate():
+            yield mesh.get_group(dimension)
+
+
 def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -545,15 +547,13 @@ def _sum_of(values: Iterable[object]) -> int:
     return zlib.crc32(repr(list(values)).encode())
 
 
-def _has_partial_gradient(parameter: Tensor) -> bool:
-    """Return True if the gradient is a DTensor that is only reduced within the step."""
-    placements = getattr(parameter.grad, "placements", ())
-    return any(placement.is_partial() for placement in placements)
-
-
-def _gradient_sum(parameter: Tensor) -> int:
-    gradient = parameter.grad
-    return 0 if gradient is None or not is_dense(gradient) else checksum(gradient)
+def _gradient_sums(parameters: Sequence[Tensor]) -> list[int]:
+    """Return the checksum of each gradient; none if DTensor reduces one only within the step."""
+    gradients = [parameter.grad for parameter in parameters]
+    placements = [p for gradient in gradients for p in getattr(gradient, "placements", ())]
+    if any(placement.is_partial() for placement in placements):
+        return []
+    return [0 if g is None or not is_dense(g) else checksum(g) for g in gradients]
 
 
 def _named(replicas: Any) -> Iterator[tuple[str, Tensor]]:

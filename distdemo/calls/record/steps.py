@@ -24,7 +24,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils.data import DistributedSampler
-from torch.utils.weak import WeakIdKeyDictionary
 
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.frames import (
@@ -63,8 +62,6 @@ class Steps:
         self._replicas = replicas
         self._report = report
         self._counts: Counter[Any] = Counter()
-        self._groups = WeakIdKeyDictionary()
-        """Group of each parameter that a DDP module holds."""
         self._of_optimizer: WeakKeyDictionary[Optimizer, tuple[object, set[Any]]] = (
             WeakKeyDictionary()
         )
@@ -73,11 +70,14 @@ class Steps:
         self._epochs: WeakKeyDictionary[DistributedSampler[Any], int] = WeakKeyDictionary()
         """Number of the latest epoch of each sampler in which the program made steps."""
 
-    def install(self) -> None:
-        """Count the steps of every optimizer from now on, once per process."""
-        _wrap(DistributedDataParallel, "__init__", after=partial(self._guard, self._add_module))
-        add_optimizer = partial(self._watch, self._replicas.add_optimizer)
-        _wrap(Optimizer, "add_param_group", after=add_optimizer)
+    def install(self, add_hook: Callable[..., object]) -> None:
+        """Count the steps of every optimizer from now on, once per process.
+
+        Args:
+            add_hook: Function that has another one called after a method of a class.
+        """
+        add_hook(DistributedDataParallel, "__init__", after=self._add_module)
+        add_hook(Optimizer, "add_param_group", after=self._add_optimizer)
         iterate = DistributedSampler.__iter__
 
         @wraps(iterate)
@@ -132,16 +132,19 @@ class Steps:
             return -1
         return self._counts[group] if self._manual < 0 else self._manual
 
-    def _add_module(self, module: DistributedDataParallel) -> None:
+    def _add_module(
+        self, _: None, module: DistributedDataParallel, /, *__: object, **___: object
+    ) -> None:
         self._counts.setdefault(module.process_group, 0)
-        for parameter in module.parameters():
-            self._groups[parameter] = module.process_group
         self._replicas.add_module(module)
+
+    def _add_optimizer(self, _: None, optimizer: Optimizer, /, *__: object, **___: object) -> None:
+        self._replicas.safely(self._replicas.add_optimizer, optimizer)
 
     def _count(self, optimizer: Optimizer) -> None:
         """Count a step for the groups of an optimizer."""
         params = [param_group["params"] for param_group in optimizer.param_groups]
-        version = (len(self._groups), sum(map(len, params)))
+        version = (len(self._replicas.modules), sum(map(len, params)))
         known, groups = self._of_optimizer.get(optimizer, (None, set()))
         if known != version:
             groups = {group for parameter in chain(*params) for group in self._groups_of(parameter)}
@@ -150,19 +153,8 @@ class Steps:
 
     def _groups_of(self, parameter: torch.Tensor) -> list[Any]:
         """Return the groups that synchronize a parameter."""
-        if parameter in self._groups:
-            return [self._groups[parameter]]
+        module = self._replicas.module_of(parameter)
+        if module is not None:
+            return [module.process_group]
         mesh = getattr(parameter, "device_mesh", None)  # of a DTensor
         return [] if mesh is None else list(mesh.get_all_groups())
-
-
-def _wrap(kind: type, name: str, after: Callable[[Any], object]) -> None:
-    """Call a function with the object after a method of it."""
-    original = getattr(kind, name)
-
-    @wraps(original)
-    def method(self: Any, /, *args: Any, **named: Any) -> None:
-        original(self, *args, **named)
-        after(self)
-
-    setattr(kind, name, method)
