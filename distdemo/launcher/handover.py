@@ -48,7 +48,7 @@ def hand_over(program: str) -> None:
     """Run a program in the warm process and exit as it does; return if it must run here.
 
     Args:
-        program: One of ``distdemo.warm.records.PROGRAMS``.
+        program: A ``distdemo.warm.records.Program``.
     """
     try:
         connection = connect()
@@ -76,7 +76,8 @@ def folder() -> str:
     try:
         os.close(open_folder(base))
     except OSError:  # not set, or others can put something there
-        base = os.path.expanduser("~/.cache")  # noqa: PTH111 - pathlib is slow to import
+        home = os.path.expanduser("~")  # noqa: PTH111 - pathlib is slow to import
+        return f"{home}/.cache/distdemo-warm-{os.uname().nodename}"  # machines may share it
     return f"{base}/distdemo-warm"
 
 
@@ -229,16 +230,18 @@ def _is_in_background() -> bool:
 # ----------------------------------------------------------------------------------- while it runs
 
 
-def _follow(connection: socket.socket) -> NoReturn:
-    """Start the program, forward signals, and exit as it does."""
+def _follow(connection: socket.socket) -> None:
+    """Start the program, forward signals, and exit as it does; return if it can't be started."""
     import select
     import socket
 
     descriptors = inheritable()
-    wake: list[Any] = [wake_up_pipe(FORWARDED)]
-    connection.settimeout(None)
-    with suppress(OSError):  # the guardian has been killed
+    try:
         socket.send_fds(connection, [GO], descriptors)
+    except OSError:  # nothing has started
+        return
+    connection.settimeout(None)
+    wake: list[Any] = [wake_up_pipe(FORWARDED)]
     _release(descriptors)
     while True:
         if connection not in select.select([connection, *wake], [], [])[0]:

@@ -137,12 +137,10 @@ class Channel:
 
     Attributes:
         closed: True if the client has exited or closed the connection.
-        variables: Names of the environment variables that were read while torch was imported.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.closed = False
-        self.variables: set[str] = set()
         self._connection = connection
 
     def send(self, message: object) -> None:
@@ -195,8 +193,7 @@ def main(unblock: Callable[[], object] = lambda: None) -> None:
     request = channel.receive()
     if request is not None:
         sys.path[:], service = request
-        with torch_import.recorded_variables() as channel.variables:
-            load_torch()
+        load_torch()
         gc.freeze()  # collecting torch's objects would take longer than all that follows
         module, _, function = service.rpartition(".")
         serve = getattr(import_module(module), function)

@@ -97,24 +97,6 @@ def load_compiler(modules: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def recorded_variables() -> Iterator[set[str]]:
-    """Yield the names of the environment variables that Python code reads in the block."""
-    names: set[str] = set()
-    kind = type(os.environ)
-
-    class Recorded(kind):  # type: ignore[misc, valid-type]  # the type has no public name
-        def __getitem__(self, name: str) -> str:
-            names.add(name)
-            return super().__getitem__(name)  # type: ignore[no-any-return]  # as above
-
-    os.environ.__class__ = Recorded
-    try:
-        yield names
-    finally:
-        os.environ.__class__ = kind
-
-
-@contextmanager
 def _no_garbage() -> Iterator[None]:
     """Disable garbage collection, which would scan half a million new objects."""
     was_enabled = gc.isenabled()

@@ -82,11 +82,11 @@ def run_session(unblock: Callable[[], object]) -> None:
     from distdemo.launcher.rank import exit_as_python
 
     end = None
-    try:
-        with exit_handlers():
+    with exit_handlers():
+        try:
             runpy.run_path(sys.argv[0], run_name="__main__")
-    except BaseException as raised:  # the exit code
-        end = raised
+        except BaseException as raised:  # the exit code
+            end = raised
     exit_as_python(end)
 
 

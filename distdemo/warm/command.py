@@ -33,13 +33,16 @@ class WarmOptions:
     minutes: Annotated[
         float,
         typer.Option(
-            metavar="MINUTES", min=0.01, max=10_000, help="Minutes without a command until it ends."
+            metavar="MINUTES",
+            min=0.01,
+            max=10_000,
+            help="Minutes without a command; then it exits.",
         ),
     ] = 30.0
     status: Annotated[
-        bool, typer.Option("--status", help="Show it, and what keeps commands from using it.")
+        bool, typer.Option("--status", help="Show if it is running, and why commands don't use it.")
     ] = False
-    stop: Annotated[bool, typer.Option("--stop", help="End it.")] = False
+    stop: Annotated[bool, typer.Option("--stop", help="Stop it.")] = False
 
 
 @command(
@@ -49,9 +52,9 @@ class WarmOptions:
 def warm(session: Session, options: WarmOptions) -> Result:
     """Keep torch loaded, so that the next commands start faster.
 
-    A process of yours stays, with torch loaded, and commands are forked from it. It ends when it
-    hasn't been used for some minutes, when you log out, and when torch or distdemo change. Commands
-    whose result might differ there don't use it. Nothing stays unless you ask for it.
+    Start a background process with torch loaded, from which later commands are forked. It exits
+    after some minutes without a command, at logout, and when torch or distdemo changes. Commands
+    whose result might differ there don't use it. No command starts it unless you ask for it.
     """
     from distdemo.view.progress import spinner
     from distdemo.warm import view
@@ -98,8 +101,8 @@ def _start(idle_s: float) -> None:
         raise DistdemoError(
             "The warm process can't be started.",
             f"{problem}.",
-            f"Its socket is in {handover.folder()}, a folder that only you may use. Commands work "
-            "without it.",
+            f"Check {handover.folder()}: a folder that only you may use (mode 0700). Commands "
+            "work without the process.",
         )
     host.detach()
 
@@ -108,19 +111,18 @@ def _stop() -> bool:
     """End the warm process, if there is one; return True if there was."""
     try:
         with handover.connect() as connection:
-            pid = handover.peer(connection)[0]
+            process = os.pidfd_open(handover.peer(connection)[0])
     except ConnectionRefusedError:  # nobody listens: the machine was switched off
         os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
         return False
     except OSError:
         return False
     with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
         for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(descriptor, number)
-            if select([descriptor], [], [], EXIT_S)[0]:
+            signal.pidfd_send_signal(process, number)
+            if select([process], [], [], EXIT_S)[0]:
                 break
-        os.close(descriptor)
+    os.close(process)
     return True
 
 

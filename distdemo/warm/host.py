@@ -1,4 +1,4 @@
-"""The warm process: it has torch loaded and forks a guardian, and that the program, on request.
+"""The warm process: it has torch loaded, and forks a guardian that forks a program, on request.
 
 ::
 
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import importlib
 import json
 import multiprocessing
 import os
+import resource
 import select
 import signal
 import socket
@@ -41,7 +43,8 @@ from distdemo.launcher.process_tree import Cleanup, die_with_parent
 from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
 
-LOOK_S = 5.0  # between two looks at the files and the socket
+CHECK_S = 5.0  # between checks of the loaded files and the socket
+OWN_DESCRIPTORS = 20  # of a guardian, at most
 PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 
@@ -50,10 +53,10 @@ def serve(channel: Channel) -> None:
     _set_signals(ignored={signal.SIGINT})
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     idle_s: float = channel.receive()
-    with torch_import.recorded_variables() as names:
-        _load_modules()
+    _load_modules()
     gc.freeze()
     try:
+        os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
         place = handover.folder()
         Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = handover.open_folder(place)
@@ -61,17 +64,16 @@ def serve(channel: Channel) -> None:
         listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
         inode = os.stat(handover.NAME, dir_fd=folder).st_ino
         listener.listen()
-        os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
         os.close(folder)
     except OSError as error:
         with suppress(OSError):  # it has a socket
             Path(place).rmdir()
-        channel.send(str(error))
+        channel.send(error.strerror or str(error))
         return
     with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
-        host = _Host(listener, inode, idle_s, channel.variables | names, cleanup)
-        with open(os.devnull, "wb") as null:  # noqa: PTH123 - as above
-            os.dup2(null.fileno(), 2)  # up to here, of the command that waits
+        host = _Host(listener, inode, idle_s, cleanup)
+        with Path(os.devnull).open("wb") as null:
+            os.dup2(null.fileno(), 2)  # up to here it was that of `distdemo warm`
         channel.send("")
         channel.close()
         host.run()
@@ -84,7 +86,8 @@ def _load_modules() -> None:
     package = Path(distdemo.__file__).parent
     for part in PRELOADED:
         for file in sorted(package.glob(f"*/{part}.py")):
-            import_module(f"distdemo.{file.parent.name}.{part}")
+            if file.parent.name != "testing":  # programs look whether pytest is loaded
+                import_module(f"distdemo.{file.parent.name}.{part}")
     for name in ("cli.main", "backends", "launcher.local", "launcher.rank_process", "view.console"):
         import_module(f"distdemo.{name}")
 
@@ -96,7 +99,6 @@ class _Host:
         listener: Socket on which clients connect.
         inode: Inode of the socket's name.
         idle_s: Seconds without a command after which it ends.
-        names: Variables that were read while modules were imported.
         cleanup: Process that removes the socket.
     """
 
@@ -105,30 +107,25 @@ class _Host:
         listener: socket.socket,
         inode: int,
         idle_s: float,
-        names: set[str],
         cleanup: Cleanup,
     ) -> None:
         self._listener = listener
         self._inode = inode
         self._idle_s = idle_s
         self._cleanup = cleanup
-        self._names = names
         self._paths = same.loaded_files()
         self._states = same.states(self._paths)
-        self._facts = {
-            **handover.own_facts(),
-            **same.variables(os.environ, names),
-        }
+        self._facts = {**handover.own_facts(), **same.variables(os.environ)}
         self._commands = 0
         self._last = time.monotonic()
         self._guardians: set[int] = set()  # process ids
 
     def run(self) -> None:
-        """Fork a guardian for every client, until this process is idle, old or asked to exit."""
+        """Fork a guardian for each client, until this process is idle, outdated or told to exit."""
         wake: list[Any] = [handover.wake_up_pipe((signal.SIGTERM, signal.SIGCHLD))]
         with self._listener:
             while True:
-                ready = select.select([self._listener, *wake], [], [], LOOK_S)[0]
+                ready = select.select([self._listener, *wake], [], [], CHECK_S)[0]
                 if wake[0] in ready:
                     if signal.SIGTERM in os.read(wake[0], 64):
                         return
@@ -203,9 +200,17 @@ class _Host:
             os.chdir(f"/proc/{client}/cwd")
         except OSError as error:
             return f"The entry of the process in /proc can't be read: {error.strerror}."
-        theirs |= {**request.facts, **same.variables(request.environ, self._names)}
+        theirs |= {**request.facts, **same.variables(request.environ)}
         reason = same.difference(theirs, {**ours, **self._facts})
-        return reason or same.hidden_module(request.path)
+        return reason or same.hidden_module(request.path, request.argv[1:]) or _lack(request)
+
+
+def _lack(request: Request) -> str:
+    """Return a sentence if the limit doesn't allow two sets of the client's descriptors, or ""."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = len(request.descriptors)
+    used = max(*request.descriptors, count + OWN_DESCRIPTORS) + count
+    return "The limit on open files is too low for twice the descriptors." if used >= limit else ""
 
 
 def _inode() -> int:
@@ -297,7 +302,7 @@ def _start(request: Request, descriptors: Sequence[int], client: dict[str, str])
 
 
 def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]) -> NoReturn:
-    """Take over what the client has, and run its program."""
+    """Adopt the client's state, and run its program."""
     try:
         _place(descriptors, request.descriptors)
         os.umask(int(client["Umask"], 8))
@@ -305,6 +310,7 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
         os.environ.update(request.environ)
         time.tzset()
         tempfile.tempdir = None
+        importlib.invalidate_caches()  # a folder of sys.path may be new
         sys.executable = request.executable
         multiprocessing.set_executable(sys.executable)
         sys.orig_argv = [*request.orig_argv]
@@ -323,14 +329,14 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
     except KeyboardInterrupt:  # before the program had a handler
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # all that a program raises itself, it reports
+    except BaseException:  # the program reports its own exceptions
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
 def _place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
-    """Give the client's descriptors their numbers, and close all others."""
+    """Move the client's descriptors to their original numbers, and close all others."""
     above = max(*numbers, *map(int, os.listdir("/proc/self/fd"))) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
     os.closerange(3, above)
@@ -340,7 +346,7 @@ def _place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def _open_streams() -> None:
-    """Open the standard streams as Python does at its start, which has chosen their encoding."""
+    """Reopen the standard streams with the encodings that Python chose at its start."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         buffering = 1 if fd == 2 or os.isatty(fd) else -1
@@ -352,7 +358,7 @@ def _open_streams() -> None:
 
 
 def _set_signals(ignored: Collection[int]) -> None:
-    """Ignore these signals, and let the others do what they do in a new Python."""
+    """Ignore these signals, and give the others the handlers of a new Python."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in ignored else own)

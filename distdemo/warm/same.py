@@ -11,14 +11,17 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 Facts = Mapping[str, str]
 
 PREFIXES = (
-    *("LD_", "PYTHON", "MALLOC_", "LC_", "NPY_", "NUMPY_", "OPENSSL_", "GFORTRAN_"),
+    *("LD_", "MALLOC_", "LC_", "PYTHON", "_PYTHON_", "TYPER_", "OPENSSL_", "GFORTRAN_"),
+    *("NPY_", "NUMPY_"),
     *("OMP", "GOMP_", "KMP_", "ACC_", "MKL", "OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"),
-    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "TORCH", "PYTORCH_"),
+    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_"),
+    *("TORCH", "PYTORCH_", "COMPILE_", "FX_", "KINETO_"),
     *("NCCL_", "GLOO_", "MPI_", "I_MPI_", "INTEL_"),
 )
 """Prefixes of variables that libraries read when they are loaded.
@@ -82,15 +85,13 @@ def process_facts(pid: int) -> dict[str, str]:
     return facts
 
 
-def variables(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """Return the variables that act when Python and torch are loaded.
-
-    Args:
-        environ: Environment.
-        names: Names of further variables: those that were read then.
-    """
-    acting = {name for name in environ if name.startswith(PREFIXES)}
-    return {name: environ[name] for name in acting.union(names, VARIABLES) if name in environ}
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment that act when Python and torch are loaded."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(PREFIXES) or name in VARIABLES
+    }
 
 
 def loaded_files() -> set[str]:
@@ -116,33 +117,28 @@ def states(paths: Collection[str]) -> dict[str, str]:
     return states
 
 
-def hidden_module(path: Sequence[str]) -> str:
-    """Return a sentence on a file that Python would import in place of a loaded module, or "".
+def hidden_module(path: Sequence[str], words: Sequence[str]) -> str:
+    """Return a sentence on a file that the program would import in place of a loaded module, or "".
 
     Args:
-        path: The client's ``sys.path``. First it has the folder of the script, or the working one,
-            and those of PYTHONPATH, then Python's own.
+        path: The client's ``sys.path``; only what precedes the standard library can hide a module.
+        words: Its arguments. A program may add the folders of files that they name to its path, and
+            the working folder.
     """
     own = os.path.dirname(os.__file__)
-    for folder in itertools.takewhile(lambda folder: folder != own, path):
-        with suppress(OSError), os.scandir(os.path.abspath(folder)) as entries:
-            for entry in entries:
-                if _hides_module(entry):
-                    return f"{entry.name} in {folder or '.'} hides a module of that name."
+    named = [os.path.abspath(word.partition("::")[0]) for word in words]
+    folders = {place if os.path.isdir(place) else os.path.dirname(place) for place in named}
+    folders.update(itertools.takewhile(lambda folder: folder != own, path), [os.path.abspath("")])
+    loaded = {name for name in sys.modules if "." not in name} - {"__main__"}
+    for name in sorted(loaded.union(("sitecustomize", "usercustomize"))):
+        module = sys.modules.get(name)
+        origin = getattr(getattr(module, "__spec__", None), "origin", None)
+        spec = PathFinder.find_spec(name, sorted(folders))
+        if spec is None or spec.origin is None or origin in ("built-in", "frozen"):
+            continue
+        if os.path.realpath(spec.origin) != os.path.realpath(origin or ""):
+            return f"{spec.origin} hides the module {name}."
     return ""
-
-
-def _hides_module(entry: os.DirEntry[str]) -> bool:
-    name = entry.name.partition(".")[0]
-    if name in sys.modules:
-        loaded = getattr(sys.modules[name], "__file__", None)
-        if loaded is None or loaded.startswith(entry.path):  # it is built in, or this one
-            return False
-    elif name not in ("sitecustomize", "usercustomize"):
-        return False
-    if entry.is_dir():
-        return any(file.startswith("__init__.") for file in os.listdir(entry.path))
-    return entry.name.endswith((".py", ".so", ".pyc"))
 
 
 def difference(theirs: Facts, ours: Facts) -> str:

@@ -24,8 +24,8 @@ def warm_view(report: WarmReport, _: Signs) -> Iterator[Block]:
         minutes = report.idle_s / 60
         until = f"{round(minutes, 0 if minutes > 10 else 1):g} minutes"
         yield Summary(
-            f"Torch is loaded for the commands of the next {until} of use "
-            f"({report.memory_bytes / 1e6:.0f} MB). distdemo warm --stop ends it.",
+            f"Torch is loaded ({report.memory_bytes / 1e6:.0f} MB) and stays for {until}, longer "
+            "if commands run. distdemo warm --stop ends it.",
             ok=None,
         )
         ran = plural(report.commands, "command")
