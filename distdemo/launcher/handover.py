@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "warm"
 """Name of the socket in its folder."""
-ANSWER_S = 2.0  # for the warm process to answer, before the program runs here
+ANSWER_S = 10.0  # for the other side to answer; then the program runs here
 MAX_DESCRIPTORS = 253  # that one message can carry: SCM_MAX_FD of Linux
 GO = b"go"
 EXITED, KILLED, STOPPED = b"eks"
@@ -139,7 +139,7 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
         "argv": sys.argv,
         "path": sys.path,
         "environ": dict(os.environ),
-        "python": python_facts(),
+        "facts": own_facts(),
         "descriptors": inheritable(),
     }
     file = os.memfd_create("distdemo-request", os.MFD_CLOEXEC)
@@ -154,10 +154,10 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
     return dict(answer)
 
 
-def python_facts() -> dict[str, str]:
-    """Return what distinguishes this Python from another, and its distdemo, by name."""
+def own_facts() -> dict[str, str]:
+    """Return what no other process can read: which Python and distdemo this is, and more."""
     flags = (sys.flags, sys.warnoptions, sys._xoptions)  # noqa: SLF001 - documented
-    return {
+    facts = {
         "Python": sys.executable,
         "version of Python": sys.version,
         "environment of Python": sys.prefix,
@@ -165,6 +165,10 @@ def python_facts() -> dict[str, str]:
         "sys.path": repr(sys.path[1:]),
         "distdemo": __file__,
     }
+    for name in ("personality", "timerslack_ns"):
+        with suppress(OSError), open(f"/proc/self/{name}") as file:  # noqa: PTH123 - as above
+            facts[name] = file.read().strip()
+    return facts
 
 
 def inheritable() -> list[int]:
@@ -204,22 +208,17 @@ def _follow(connection: socket.socket) -> NoReturn:
     import socket
 
     descriptors = inheritable()
-
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    wake: list[Any] = [wake_up_pipe()]
     for forwarded in FORWARDED:
         if signal.getsignal(forwarded) is not signal.SIG_IGN:
             signal.signal(forwarded, _ignore)
     connection.settimeout(None)
-    wake: list[Any] = [reader]
     with suppress(OSError):  # the guardian has been killed
         socket.send_fds(connection, [GO], descriptors)
     _release(descriptors)
     while True:
         if connection not in select.select([connection, *wake], [], [])[0]:
-            for caught in os.read(reader, 64):
+            for caught in os.read(wake[0], 64):
                 _forward(connection, caught)
             continue
         kind, number = _received(connection)
@@ -228,6 +227,15 @@ def _follow(connection: socket.socket) -> NoReturn:
         _stop(number)
         if not select.select(wake, [], [], 0)[0]:  # nobody stops an orphaned group
             _send(connection, bytes([signal.SIGCONT]))
+
+
+def wake_up_pipe() -> int:
+    """Return the end of a pipe from which the numbers of caught signals can be read."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
 
 
 def _send(connection: socket.socket, message: bytes) -> None:

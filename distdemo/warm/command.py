@@ -133,7 +133,7 @@ def _status() -> WarmReport:
         pid = handover.peer(connection)[0]
         answer = _answer(connection)
     return WarmReport(
-        "warm", pid, _private_bytes(pid), answer.left_s, answer.commands, answer.reason
+        "warm", pid, _memory_bytes(pid), answer.left_s, answer.commands, answer.reason
     )
 
 
@@ -145,8 +145,8 @@ def _answer(connection: socket.socket) -> Answer:
         return Answer("The warm process doesn't answer.", 0, 0.0)
 
 
-def _private_bytes(pid: int) -> int:
-    """Return the memory that only this process uses, or 0 if the system doesn't say."""
+def _memory_bytes(pid: int) -> int:
+    """Return its proportional set size (proc_pid_smaps(5)), or 0 if the system doesn't say."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

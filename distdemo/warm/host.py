@@ -42,7 +42,6 @@ from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
 
 LOOK_S = 5.0  # between two looks at the files and the socket
-REQUEST_S = 2.0  # for a client to send its request
 PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 
@@ -103,7 +102,7 @@ class _Host:
         self._names = names
         self._files = same.files()
         self._facts = {
-            **handover.python_facts(),
+            **handover.own_facts(),
             **same.variables(os.environ, names),
         }
         self._commands = 0
@@ -166,7 +165,7 @@ class _Host:
             for fd in (*self._guardians, *self._cleanup.descriptors):
                 os.close(fd)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            connection.settimeout(REQUEST_S)
+            connection.settimeout(handover.ANSWER_S)
             request = _received(connection)
             reason = self._difference(request, client)
             left = max(0.0, self._idle_s - (time.monotonic() - self._last))
@@ -190,7 +189,7 @@ class _Host:
             os.chdir(f"/proc/{client}/cwd")
         except OSError as error:
             return f"The entry of the process in /proc can't be read: {error.strerror}."
-        theirs |= {**request.python, **same.variables(request.environ, self._names)}
+        theirs |= {**request.facts, **same.variables(request.environ, self._names)}
         reason = same.difference(theirs, {**ours, **self._facts})
         if not reason and (name := same.shadowing(request.path[0])):
             reason = f"{name} in {request.path[0] or '.'} hides a module of that name."
@@ -232,13 +231,9 @@ def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
         connection: Connection to the client.
         start: Function that forks the program and returns its process id.
     """
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer)
+    wake: list[Any] = [handover.wake_up_pipe()]
     signal.signal(signal.SIGCHLD, lambda *_: None)  # the pipe is readable then
     pid = start()
-    wake: list[Any] = [reader]
     while True:
         if connection in select.select([connection, *wake], [], [])[0]:
             message = connection.recv(1)
@@ -249,7 +244,7 @@ def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
             if message[0] in handover.FORWARDED:
                 (os.killpg if message[0] in KEYBOARD else os.kill)(pid, message[0])
             continue
-        os.read(reader, 64)
+        os.read(wake[0], 64)
         ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if ended and os.WIFSTOPPED(status):
             connection.send(bytes([STOPPED, os.WSTOPSIG(status)]))
@@ -320,7 +315,7 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
 
 def _place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
     """Give the client's descriptors their numbers, and close all others."""
-    above = max(*numbers, *descriptors) + 1
+    above = max(*numbers, *map(int, os.listdir("/proc/self/fd"))) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
     os.closerange(3, above)
     for fd, number in zip(moved, numbers, strict=True):

@@ -25,7 +25,7 @@ class Request:
         argv: ``sys.argv``.
         path: ``sys.path``.
         environ: Environment variables.
-        python: Facts about the client's Python, by name.
+        facts: Facts about the client that only it can read, by name.
         descriptors: Numbers of the descriptors that follow the request.
     """
 
@@ -33,7 +33,7 @@ class Request:
     argv: tuple[str, ...]
     path: tuple[str, ...]
     environ: Mapping[str, str]
-    python: Mapping[str, str]
+    facts: Mapping[str, str]
     descriptors: tuple[int, ...]
 
 
@@ -59,7 +59,7 @@ class WarmReport:
     Attributes:
         state: State of the warm process after the command.
         pid: Its process id, or None if there is none.
-        memory_bytes: Memory that only this process uses.
+        memory_bytes: Its memory; a page that n processes share counts 1/n.
         idle_s: Seconds without a command after which it exits.
         commands: Commands that have run in it.
         cold: Reason why a command typed here would not run in it; empty if it would.

@@ -15,10 +15,15 @@ from pathlib import Path
 Facts = Mapping[str, str]
 
 PREFIXES = (
-    *("LD_", "PYTHON", "MALLOC_", "LC_", "OMP_", "GOMP_", "MKL_", "KMP_", "OPENBLAS_"),
-    *("CUDA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_"),
+    *("LD_", "PYTHON", "MALLOC_", "LC_", "NPY_", "NUMPY_", "OPENSSL_", "GFORTRAN_"),
+    *("OMP", "GOMP_", "KMP_", "ACC_", "MKL", "OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"),
+    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "TORCH", "PYTORCH_"),
+    *("NCCL_", "GLOO_", "MPI_", "I_MPI_", "INTEL_"),
 )
-"""Prefixes of variables that libraries read when they are loaded."""
+"""Prefixes of variables that libraries read when they are loaded.
+
+Source: all calls of ``getenv`` while torch 2.13 and NumPy 2 are imported, and their documentation.
+"""
 VARIABLES = ("GLIBC_TUNABLES", "LANG", "HOME")
 STATUS = {
     "Uid": "user",
@@ -34,6 +39,9 @@ STATUS = {
     "Seccomp_filters": "seccomp filters",
     "Cpus_allowed_list": "processors",  # torch's and BLAS's pools are sized at import
     "Mems_allowed_list": "memory nodes",
+    "THP_enabled": "use of large pages",
+    "Speculation_Store_Bypass": "speculative store bypass",
+    "SpeculationIndirectBranch": "speculation of indirect branches",
 }
 """Lines of ``/proc/PID/status`` that must be equal."""
 STAT = {16: "nice value", 37: "real-time priority", 38: "scheduling policy"}

@@ -261,7 +261,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         "argv": ["distdemo", "explain"],
         "path": sys.path,
         "environ": dict(os.environ),
-        "python": handover.python_facts(),
+        "facts": handover.own_facts(),
         "descriptors": [0, 1, 2],
     }
     edit(request)
@@ -278,7 +278,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         with_request(lambda request: request.update(descriptors=[])),
         with_request(lambda request: request.update(path=[])),
         with_request(lambda request: request.update(argv=[1])),
-        with_request(lambda request: request.pop("python")),
+        with_request(lambda request: request.pop("facts")),
     ],
 )
 def test_an_invalid_request_gets_no_answer(write: Callable[[Any], object], warm: Warm) -> None:
