@@ -133,8 +133,9 @@ class Session:
 
     def end(self) -> None:
         """Assert that the warm process is still there and has run commands, and count these."""
-        assert wait_until(lambda: not self._warm.guardians())
         status = self._warm.status()
-        assert (status["state"], status["pid"], status["cold"]) == ("warm", self._pid, "")
-        self.counts[RAN] = status["commands"]
+        assert (status["state"], status["cold"]) == ("warm", "")
+        assert status["pid"] == self._pid
+        assert wait_until(lambda: not self._warm.guardians())
+        self.counts[RAN] = self._warm.status()["commands"]
         assert not self.counts[STARTED] or self.counts[RAN]
