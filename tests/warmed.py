@@ -77,11 +77,11 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """Yield a warm process, and assert at the end that nothing of it is left."""
     runtime = tmp_path_factory.mktemp("w")
     warm = Warm(runtime, tmp_path_factory.mktemp("place"))
-    ended = warm.run("warm", "--quiet", "--minutes", "600")
+    ended = warm.run("warm", "--quiet")
     assert ended.returncode == 0, ended.stderr
     yield warm
     assert warm.run("warm", "--stop").returncode == 0
-    assert wait_until(lambda: not os.listdir(runtime))
+    assert wait_until(lambda: not warm.folder.exists())
 
 
 ASK = """
