@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 import torch
 import torch._C._distributed_c10d as c10d
@@ -45,6 +46,7 @@ _GATHER = c10d.GatherOptions()
 _ALLGATHER = c10d.AllgatherOptions()
 _ALLTOALL = c10d.AllToAllOptions()
 _ALLREDUCE = c10d.AllreduceOptions()
+_ALLREDUCE_COALESCED = c10d.AllreduceCoalescedOptions()
 _REDUCE = c10d.ReduceOptions()
 _REDUCE_SCATTER = c10d.ReduceScatterOptions()
 _BARRIER = c10d.BarrierOptions()
@@ -183,7 +185,7 @@ class MpiProcessGroup(CommunicatorGroup):
         self, output_lists: Tensors, input_list: Tensors, opts: Options = _ALLGATHER
     ) -> dist.Work:
         """Gather several tensors; functional collectives call this with one."""
-        return _one_by_one(self._allgather_base, output_lists, input_list, opts)
+        return _one_by_one(self._allgather_base, opts, output_lists, input_list)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -268,6 +270,12 @@ class MpiProcessGroup(CommunicatorGroup):
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
         return self.start("all_reduce", forms, args, opts, buffer.nbytes, tensors, after)
 
+    def allreduce_coalesced(
+        self, tensors: Tensors, opts: Options = _ALLREDUCE_COALESCED
+    ) -> dist.Work:
+        """Reduce several tensors over all ranks, in place."""
+        return _one_by_one(self.allreduce, opts, [[tensor] for tensor in tensors])
+
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
@@ -323,7 +331,7 @@ class MpiProcessGroup(CommunicatorGroup):
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
         """Reduce and scatter several tensors; functional collectives call this with one."""
-        return _one_by_one(self._reduce_scatter_base, outputTensors, inputTensors, opts)
+        return _one_by_one(self._reduce_scatter_base, opts, outputTensors, inputTensors)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -393,14 +401,12 @@ class MpiProcessGroup(CommunicatorGroup):
         return self.start("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
-def _one_by_one(
-    op: Callable[..., dist.Work], outputs: Tensors, inputs: Tensors, opts: Options
-) -> dist.Work:
-    """Call an op for each pair of tensors, one after the other; return the last handle."""
+def _one_by_one(op: Callable[..., dist.Work], opts: Options, *operands: Sequence[Any]) -> dist.Work:
+    """Call an op for each tensor of the lists, one after the other; return the last handle."""
     work: dist.Work = DONE
-    for output, tensor in zip(outputs, inputs, strict=True):
+    for tensors in zip(*operands, strict=True):
         work.wait()
-        work = op(output, tensor, opts)
+        work = op(*tensors, opts)
     return work
 
 

@@ -297,6 +297,8 @@ def functional_collectives(rank: int, n: int) -> None:
     same(ops.wait_tensor(gathered), list(range(n)))
     scattered = ops.reduce_scatter_tensor(torch.arange(float(n)), "sum", n, name)
     same(ops.wait_tensor(scattered), [n * rank])
+    several = ops.all_reduce_coalesced([torch.ones(2), torch.ones(1)], "sum", name)
+    same(torch.cat([ops.wait_tensor(tensor) for tensor in several]), [n] * 3)
 
 
 @case

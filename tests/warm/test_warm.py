@@ -334,7 +334,7 @@ def test_what_others_have_planted_is_not_used(
     warm = Warm(tmp_path_factory.mktemp("w"), tmp_path_factory.mktemp("place"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         plant(kind, warm.folder.parent, listener)
-        assert warm.status()["state"] == "none"
+        assert warm.status()["state"] == "unusable"
         assert warm.run("explain", "-q").returncode == 0
     if kind in ("link", "open", "foreign"):
         ended = warm.run("warm", text=True)

@@ -111,7 +111,12 @@ class Difference:
     def _when(self) -> str:
         if self.note.check:
             return f"in check {self.note.check}"
-        return f"after step {self.note.step}" if self.note.step else "before the first step"
+        return after_step(self.note.step)
+
+
+def after_step(step: int) -> str:
+    """Return ``after step 2``, or text for the time before the first step."""
+    return f"after step {step}" if step else "before the first step"
 
 
 @dataclass(slots=True)
@@ -443,7 +448,8 @@ def shifted_finding(
     rows = []
     for ranks in ranks_by_value(since):
         call = calls[ranks[0]]
-        rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))
+        did = f"{call.op} {after_step(steps[ranks[0]])}"
+        rows.append(Row(ranks, did, line(call.source_line)))
     guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
     what = f"{ranks_of(guilty)} averaged gradients of a different step from "
     what += f"{ranks_of(rows[0].ranks).lower()}."
