@@ -260,7 +260,7 @@ def solve(
 ) -> tuple[float, float, list[float]]:
     """Return the α, β ≥ 0 with the least sum of squared relative errors, and these errors.
 
-    Errors are relative because a microsecond is much at 8 B and nothing at 64 MB.
+    Errors are relative because a microsecond is much at 8 B and nothing at 64 MiB.
 
     Args:
         paid: Multiples of α and β at each point.

@@ -273,8 +273,12 @@ class Sweep:
         if not spec.algorithm:
             rows = [judge(row, setup) for row in rows]
         missing = len(keys) - len(rows)
-        is_cut = missing and self.error
-        error = f"{self.error} {missing} of {len(keys)} sizes are missing." if is_cut else ""
+        error = ""
+        if self.error and missing:
+            error = f"{self.error} {missing} of {len(keys)} sizes are missing."
+        elif self.error and not {*keys}.isdisjoint(self._unsteady(self._launches)):
+            goal = "medians are steady" if self._spec.iters is None else "iterations were timed"
+            error = f"{self.error} Not all {goal}."
         return Series(spec, tuple(rows), error)
 
     def _times(self, key: Key) -> list[list[float]]:

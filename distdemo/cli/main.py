@@ -128,14 +128,17 @@ def _usage_error(error: Exception, arguments: list[str]) -> UsageError:
         message = f"{program} has no option {option}."
         near = words.closest(option, flags)
         known = words.hint(option.lstrip("-"))
+        separator = (
+            'Put your program\'s options after "--".' if context.info_name in PROGRAMS else ""
+        )
         if context.parent is None:
             why = "Options follow the command."
             hint = f"Try {_command_first(arguments)}."
-        elif context.info_name in PROGRAMS:
-            hint = 'Put your program\'s options after "--".'
         elif near:
-            why = ""
+            why = separator
             hint = f"Did you mean {listing(near, 'or')}?"
+        elif separator:
+            hint = separator
         elif known is not None:
             why = known[0]
             hint = f"Try {known[1]}."

@@ -189,8 +189,9 @@ def lesson_view(lesson: Lesson, sign: Signs) -> Iterator[Block]:
         yield Paragraph()
         yield from result_view(played, sign)
         yield Paragraph()
-    right = sum(bool(played.predicted) for played in lesson.steps)
-    text = f"{plural(len(lesson.steps), 'step')} played, {right} predicted right."
+    predictions = [played.predicted for played in lesson.steps if played.predicted is not None]
+    right = f", {sum(predictions)} predicted right" if predictions else ""
+    text = f"{plural(len(lesson.steps), 'step')} played{right}."
     if lesson.following:
         text += f" Continue with distdemo learn {lesson.following}."
     elif lesson.steps and lesson.steps[-1].step.number == len(STEPS):

@@ -47,6 +47,8 @@ PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 def serve(channel: Channel) -> None:
     """Serve until the process is idle or out of date; first report an error, or an empty text."""
+    _set_signals(ignored={signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     idle_s: float = channel.receive()
     with torch_import.recorded_variables() as names:
         _load_modules()
@@ -116,8 +118,6 @@ class _Host:
 
     def run(self) -> None:
         """Fork a guardian for every client, until this process is idle, old or asked to exit."""
-        _set_signals(ignored={signal.SIGINT})
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         wake: list[Any] = [handover.wake_up_pipe((signal.SIGTERM, signal.SIGCHLD))]
         with self._listener:
             while True:

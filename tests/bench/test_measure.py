@@ -14,7 +14,7 @@ from benches import alone, asked, series, world
 
 from distdemo import ops, schedules
 from distdemo.bench import rank as ranks
-from distdemo.bench import records, stream
+from distdemo.bench import records, stream, sweep
 from distdemo.bench.rank import Launches
 from distdemo.bench.sweep import measure
 from distdemo.encoding import decode, encode
@@ -240,3 +240,17 @@ def test_a_world_that_advances_until_the_deadline_has_not_failed():
     report = measure(asked(), [replace(world(), deadline=0.2)], start)
     assert (report.world, report.ok) == (None, False)
     assert report.series[0].error.startswith("The time limit of 0.2 s was reached. 2 of 2")
+
+
+def test_a_deadline_after_which_iterations_are_missing(monkeypatch):
+    now = [0.0]
+
+    def start(it, target, args, on_message, **_):
+        now[0] += 1000.0
+        return run_world(it, target, args, on_message=on_message)
+
+    monkeypatch.setattr(sweep, "monotonic", lambda: now[0])
+    report = measure(asked(iters=6), [replace(world(), deadline=3500.0)], start)
+    assert (len(report.rows), report.ok) == (2, False)
+    reason = "The time limit of 3500 s was reached. Not all iterations were timed."
+    assert report.series[0].error == reason

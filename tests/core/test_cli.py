@@ -146,6 +146,7 @@ BAD = {
     "--ranks 4": "Try distdemo hello --ranks 4.",
     "all-reduce --animate": "Try distdemo trace --animate.",
     "all-reduce --dtpye": "Did you mean --dtype?",
+    "run x.py --check-replica": "Did you mean --check-replicas?",
     "all-reduce --dtype flaot32": "Did you mean --dtype float32?",
     "all-reduce --pattern ring": "distdemo all-reduce --help lists its options.",
     "all-reduce 4": "Try distdemo all-reduce -n 4.",

@@ -6,7 +6,7 @@
 # finding: deadlock
 # why: send returns when its tensor may be changed again. Over gloo that is when the other rank
 #   receives it. MPI copies a small tensor and returns immediately, so over MPI this program hangs
-#   only with large tensors. This one has 4 MB.
+#   only with large tensors. This one has 3.8 MiB.
 # link: https://github.com/NVIDIA/nccl/issues/479
 # hints: Both ranks wait in send. Which rank receives at that point?
 # hints: Neither rank 0 nor rank 1 reaches its recv.
