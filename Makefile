@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases
+.PHONY: help demo test test-fast test-warm host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(DEV) host-tools  ## Set up, then run the whole test suite, or what ARGS 
 
 test-fast: $(DEV)  ## Run the tests that start no process
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes" $(ARGS)
+
+test-warm: $(DEV) host-tools  ## Run the tests that start processes, with distdemo warm for their commands
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m processes --warm $(ARGS)
 
 # Tests across hosts use network namespaces as hosts; pages are opened in Chromium. Without these
 # tools the tests are skipped, with the reason.

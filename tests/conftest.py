@@ -6,21 +6,74 @@ import gc
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("golden", "processes")  # an assert there shows what differs
+pytest.register_assert_rewrite(
+    "golden", "processes", "warmed"
+)  # an assert there shows what differs
 
 from forked import ForkedHost  # noqa: E402 - after the line above
 from hypothesis import settings  # noqa: E402 - as above
 from processes import Command, Start  # noqa: E402 - as above
+from warmed import Session, started  # noqa: E402 - as above
 
 from distdemo.launcher import torch_import  # noqa: E402 - as above
+
+COUNTS: pytest.StashKey[Counter[str]] = pytest.StashKey()
+"""What the warm processes of ``--warm`` have done."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs the started commands in a warm process."""
+    parser.addoption(
+        "--warm", action="store_true", help="Run the commands that tests start with distdemo warm."
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session | None]:
+    """With ``--warm``, start a warm process that all commands of this process find."""
+    config = request.config
+    if not config.getoption("warm"):
+        yield None
+        return
+    with contextmanager(started)(tmp_path_factory) as warm, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", warm.env["XDG_RUNTIME_DIR"])
+        patch.delenv("PYTHONUNBUFFERED", raising=False)  # as in `Warm`
+        session = Session(warm)
+        yield session
+        session.end()
+        _add_counts(config, session.counts)
+        getattr(config, "workeroutput", {})["warm"] = dict(session.counts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what the warm process of a worker of pytest-xdist has done."""
+    _add_counts(node.config, getattr(node, "workeroutput", {}).get("warm", {}))
+
+
+def _add_counts(config: pytest.Config, counts: Mapping[str, int]) -> None:
+    config.stash.setdefault(COUNTS, Counter()).update(counts)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what the warm processes have done, and what ran without them, with the reason."""
+    if config.getoption("warm"):
+        terminalreporter.section("distdemo warm")
+        for text, count in config.stash.get(COUNTS, Counter[str]()).most_common():
+            terminalreporter.line(f"{count:6} {text}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,10 +146,12 @@ def command(capfd: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(
+    tmp_path_factory: pytest.TempPathFactory, warm_session: Session | None
+) -> Iterator[Start]:
     """Start programs, which are killed at the end of the test."""
     with ExitStack() as stack:
-        yield Start(partial(tmp_path_factory.mktemp, "t"), stack)
+        yield Start(partial(tmp_path_factory.mktemp, "t"), stack, warm_session)
 
 
 @pytest.fixture(scope="session")
@@ -109,10 +164,16 @@ def compiler() -> None:
 
 
 @pytest.fixture(scope="module")
-def forked_hosts() -> Iterator[None]:
-    """Fork each ``Host`` from this process, which has loaded torch, instead of starting Python."""
+def forked_hosts(warm_session: Session | None) -> Iterator[None]:
+    """Fork each ``Host`` from this process, which has loaded torch, instead of starting Python.
+
+    With ``--warm``, it is forked from the warm process.
+    """
     from distdemo.launcher import host
 
+    if warm_session is not None:
+        yield
+        return
     forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "subprocess", forking)

@@ -35,7 +35,12 @@ from distdemo.launcher import host
 
 
 def become(
-    program: str, words: Sequence[str], env: Mapping[str, str], enter: Callable[[], None]
+    program: str,
+    words: Sequence[str],
+    env: Mapping[str, str],
+    enter: Callable[[], None],
+    *,
+    forks_hosts: bool,
 ) -> NoReturn:
     """Run a program in this forked process, as if it had just been started.
 
@@ -48,6 +53,7 @@ def become(
             their arguments.
         env: Its whole environment.
         enter: Function to call first.
+        forks_hosts: True if its hosts are forked from it.
     """
     try:
         enter()
@@ -55,7 +61,9 @@ def become(
         os.environ.clear()
         os.environ.update(env)
         _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
-        vars(host).update(subprocess=SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost}))
+        if forks_hosts:
+            forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
+            vars(host).update(subprocess=forking)
         if program == "distdemo":
             _command(words)
         _python(words)

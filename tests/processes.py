@@ -9,12 +9,13 @@ import pty
 import re
 import select
 import subprocess
+import sys
 import termios
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,11 @@ from helpers import (
 if TYPE_CHECKING:
     import pytest
     from typing_extensions import Self
+    from warmed import Session
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 FORKED = ("distdemo", "python")
+HANDED_OVER = (["-m", "distdemo"], ["-m", "pytest"])  # what Python runs in a warm process
 
 
 class Command:
@@ -80,6 +83,7 @@ class Run:
         env: Mapping[str, str | None],
         folder: Path,
         enter: Callable[[], None],
+        session: Session | None,
         options: Mapping[str, Any],
     ) -> None:
         line = [str(word) for word in words]
@@ -93,24 +97,39 @@ class Run:
         environment = {
             name: value for name, value in {**os.environ, **own}.items() if value is not None
         }
+        place = folder / f"{PLACE}{self.mark}"
+        place.mkdir()
         settings: dict[str, Any] = {
+            "cwd": place,
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             "text": True,
         }
-        if program in FORKED:
+        python = ["-m", "distdemo", *line] if program == "distdemo" else line
+        self._session = session if program in FORKED and python[:2] in HANDED_OVER else None
+        if self._session is not None:
+            self._session.count(environment, place)
+            program, line = sys.executable, python
+            settings["env"] = environment
+            settings["preexec_fn"] = enter
+        elif program in FORKED:
             # No thread of the tests has a lock that the process needs; and Python ignores SIGPIPE.
-            place = folder / f"{PLACE}{self.mark}"
-            place.mkdir()
-            settings["cwd"] = place
-            settings["preexec_fn"] = partial(become, str(program), line, environment, enter)
+            fork = partial(become, str(program), line, environment, enter)
+            settings["preexec_fn"] = partial(fork, forks_hosts=session is None)
             settings["restore_signals"] = False
         else:
             settings["env"] = environment
         self.process: subprocess.Popen[str] = subprocess.Popen(
             [program, *line], **{**settings, **options}
         )
+
+    @cached_property
+    def pid(self) -> int:
+        """Process that does the command's work: `process`, or its program in the warm process."""
+        if self._session is None:
+            return self.process.pid
+        return self._session.program(self.process.pid, self.mark)
 
     def __enter__(self) -> Self:
         return self
@@ -158,8 +177,8 @@ class Run:
 
     def ranks(self, count: int) -> list[int]:
         """Wait until it has this many child processes, and return them: its ranks."""
-        assert wait_until(lambda: len(children(self.process.pid)) >= count)
-        return children(self.process.pid)
+        assert wait_until(lambda: len(children(self.pid)) >= count)
+        return children(self.pid)
 
     def left(self) -> list[int]:
         """Return its living processes."""
@@ -232,11 +251,15 @@ class Start:
         make_folder: Function that makes a folder with a short path: a socket's path in it has 107
             characters at most.
         stack: Stack that is closed at the end of the test.
+        session: Warm process that runs the commands, or None.
     """
 
-    def __init__(self, make_folder: Callable[[], Path], stack: ExitStack) -> None:
+    def __init__(
+        self, make_folder: Callable[[], Path], stack: ExitStack, session: Session | None
+    ) -> None:
         self._make_folder = make_folder
         self._stack = stack
+        self._session = session
 
     def __call__(
         self,
@@ -244,6 +267,7 @@ class Start:
         *words: object,
         env: Mapping[str, str | None] | None = None,
         enter: Callable[[], None] = lambda: None,
+        cold: str = "",
         **options: Any,
     ) -> Run:
         """Start a program, and return it.
@@ -253,10 +277,14 @@ class Start:
                 torch, or the path of another program.
             words: Its arguments.
             env: Changes to this process's environment; None removes a variable.
-            enter: Function that a forked program calls first.
+            enter: Function that ``distdemo`` or ``python`` calls first.
+            cold: Reason why it doesn't run in the warm process of ``--warm``.
             options: Options of Popen.
         """
-        run = Run(program, words, env or {}, self._make_folder(), enter, options)
+        session = None if cold else self._session
+        if cold and self._session is not None:
+            self._session.counts[cold] += 1
+        run = Run(program, words, env or {}, self._make_folder(), enter, session, options)
         self._stack.callback(run.kill)
         return run
 
@@ -289,7 +317,7 @@ class Start:
         settings = {"NO_COLOR": None, "CI": None, "TERM": "xterm-256color", "COLUMNS": "80"}
         main, side = pty.openpty()
         self._stack.callback(os.close, main)
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), side)
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), side)
         run = self(program, *words, env={**settings, **(env or {})}, enter=_own_terminal, **streams)
         os.close(side)
         return Terminal(main, run)

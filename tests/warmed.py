@@ -1,4 +1,7 @@
-"""A warm process in a folder of its own, and ways to run commands in it."""
+"""A warm process in a folder of its own, and ways to run commands in it.
+
+With pytest's option ``--warm`` one runs during the whole session, for the commands of all tests.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import PATIENCE, children, wait_until
+from helpers import MARK, PATIENCE, children, marked_processes, wait_until
 
 COMMAND = (sys.executable, "-m", "distdemo")
 
@@ -77,4 +81,61 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     assert ended.returncode == 0, ended.stderr
     yield warm
     assert warm.run("warm", "--stop").returncode == 0
-    assert wait_until(lambda: not os.listdir(runtime))
+    assert wait_until(lambda: not warm.folder.exists())
+
+
+ASK = """
+from distdemo.launcher import handover
+print(handover.ask(handover.connect(), "distdemo.__main__.run_here")["reason"])
+"""
+"""Program that prints the reason why a command typed here would run in its own process."""
+RAN = "programs in the warm process"
+STARTED = "started commands that use it"
+
+
+class Session:
+    """The warm process of a session of the tests.
+
+    Attributes:
+        counts: Number of started commands that use it, and of the others by the reason.
+    """
+
+    def __init__(self, warm: Warm) -> None:
+        self.counts: Counter[str] = Counter()
+        self._warm = warm
+        self._pid = warm.pid
+        self._reasons: dict[frozenset[tuple[str, str]], str] = {}
+
+    def count(self, environment: Mapping[str, str], place: Path) -> None:
+        """Count a command that is about to start; ask once for each environment."""
+        own = (MARK, "TMPDIR", "PYTEST_CURRENT_TEST", "MASTER_PORT")
+        key = frozenset(item for item in environment.items() if item[0] not in own)
+        if key not in self._reasons:
+            line = (sys.executable, "-c", ASK)
+            ended = self._warm.run(*line, env=dict(environment), cwd=place, text=True)
+            self._reasons[key] = ended.stdout.strip() or ended.stderr
+        self.counts[self._reasons[key] or STARTED] += 1
+
+    def program(self, client: int, mark: str) -> int:
+        """Wait for the program of a client, and return it: the client itself if it runs there."""
+        pids: list[int] = []
+
+        def find() -> bool:
+            programs = [pid for guardian in children(self._pid) for pid in children(guardian)]
+            marked = marked_processes(mark)
+            pids[:] = [pid for pid in programs if pid in marked]
+            if not pids and children(client):
+                pids[:] = [client]
+            return bool(pids)
+
+        assert wait_until(find)
+        return pids[0]  # before its hosts
+
+    def end(self) -> None:
+        """Assert that the warm process is still there and has run commands, and count these."""
+        status = self._warm.status()
+        assert (status["state"], status["cold"]) == ("warm", "")
+        assert status["pid"] == self._pid
+        assert wait_until(lambda: not self._warm.guardians())
+        self.counts[RAN] = self._warm.status()["commands"]
+        assert not self.counts[STARTED] or self.counts[RAN]

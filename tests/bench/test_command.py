@@ -73,7 +73,7 @@ def test_a_signal_keeps_and_writes_the_measured_rows(start: Start, tmp_path: Pat
 
     def third_world_runs() -> bool:
         """Return True once the times of the second world have been received."""
-        seen.update(children(run.process.pid))
+        seen.update(children(run.pid))
         return len(seen) >= 6
 
     with start("distdemo", *LONG, "--format", "json", "--output", str(file)) as run:

@@ -66,8 +66,13 @@ def test_every_command_has_a_line_here() -> None:
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", CHEAP)
 def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
-    name: str, command: Command, measured: Path, tmp_path: Path
+    name: str,
+    command: Command,
+    measured: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # which has no warm process
     file = tmp_path / "result.json"
     line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured)))
     line = [word.replace("NOTES", str(measured.parent)) for word in line]

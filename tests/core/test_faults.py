@@ -24,7 +24,7 @@ def joined(run):
     ranks, seen = run.ranks(4), set[str]()
 
     def connected():
-        addresses = [tcp_addresses(pid) for pid in (run.process.pid, *ranks)]
+        addresses = [tcp_addresses(pid) for pid in (run.pid, *ranks)]
         seen.update(*addresses)
         return all(addresses[1:])
 

@@ -78,7 +78,8 @@ class Host:
     def start(self, program: str | Path, *words: object, **options: Any) -> Run:
         """Start a program on this host; the arguments are those of ``Start``."""
         if program in FORKED:
-            return self.programs(program, *words, enter=self._enter, **options)
+            options["enter"] = self._enter
+            return self.programs(program, *words, cold="in a network namespace", **options)
         line = ["netns", "exec", self.namespace, *_NAMED, self.name, program, *words]
         return self.programs("ip", *line, **options)
 

@@ -27,7 +27,7 @@ def joined(node):
 
 def struck(runs, strike):
     """Act once all ranks run; return each node's (exit code, stdout, stderr)."""
-    ranks = [joined(run.process.pid) for run in runs]
+    ranks = [joined(run.pid) for run in runs]
     strike(*ranks)
     said = [run.finish() for run in runs]
     for run in runs:

@@ -112,6 +112,7 @@ PROMPT = "Your prediction: "
 NEXT = "; q stops: "
 
 
+@pytest.mark.processes
 def test_a_session_in_a_terminal(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "lesson.json"
     terminal = start.terminal("distdemo", "learn", "--output", str(file))
@@ -134,6 +135,7 @@ def test_a_session_in_a_terminal(start: Start, tmp_path: Path) -> None:
     assert steps == ["hello", "broadcast"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("prompt", "key", "code", "text"),
     [

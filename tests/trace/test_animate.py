@@ -8,6 +8,7 @@ import termios
 import pytest
 from processes import Start, Terminal
 
+pytestmark = pytest.mark.processes
 RIGHT, LEFT = "\x1b[C", "\x1b[D"
 TRACE = ["trace", "-n", "2", "--animate"]
 
