@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -77,11 +78,17 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """Yield a warm process, and assert at the end that nothing of it is left."""
     runtime = tmp_path_factory.mktemp("w")
     warm = Warm(runtime, tmp_path_factory.mktemp("place"))
-    ended = warm.run("warm", "--quiet")
+    ended = warm.run("warm", "--quiet", preexec_fn=_hide_ends_of_children)
     assert ended.returncode == 0, ended.stderr
     yield warm
     assert warm.run("warm", "--stop").returncode == 0
     assert wait_until(lambda: not warm.folder.exists())
+
+
+def _hide_ends_of_children() -> None:
+    """Block and ignore the signal that a warm process waits for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
 
 
 ASK = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from processes import Start, Terminal
 from warmed import COMMAND, Warm, started
 
 from distdemo.launcher import handover
+from distdemo.warm import same
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.processes
@@ -146,8 +148,38 @@ def test_an_option_of_python_is_a_difference(option: str, warm: Warm) -> None:
 
 
 def test_a_file_that_hides_a_loaded_module_is_a_difference(warm: Warm, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("")
-    assert warm.status(cwd=tmp_path)["cold"].startswith("torch.py in ")
+    file = tmp_path / "tty.py"
+    file.write_text("MINE = True")
+    program = tmp_path / "program.py"
+    program.write_text("import tty\nassert tty.MINE")
+    assert warm.run("run", program, "-n", "1").returncode == 0
+    assert warm.status(cwd=tmp_path)["cold"] == f"{file} hides the module tty."
+
+
+def test_all_variables_that_are_read_at_import_are_compared() -> None:
+    ended = subprocess.run([sys.executable, "-c", READ_VARIABLES], capture_output=True, check=True)
+    names = ended.stdout.decode().split()
+    assert len(names) > 9
+    assert set(names) == same.variables(dict.fromkeys(names, "")).keys()
+
+
+READ_VARIABLES = """
+import os
+names = set()
+kind = type(os.environ)
+class Recorded(kind):
+    def __getitem__(self, name):
+        names.add(name)
+        return super().__getitem__(name)
+os.environ.__class__ = Recorded
+from distdemo.launcher.torch_import import load_torch
+load_torch()
+from distdemo.warm import host
+host._load_modules()
+os.environ.__class__ = kind
+print(*names)
+"""
+"""Program that prints the names of the variables that are read until a warm process is ready."""
 
 
 def test_an_edited_module_ends_it(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -230,6 +262,16 @@ def test_a_program_outlives_the_warm_process_which_leaves_nothing(
     assert wait_until(lambda: not new_warm.folder.exists())
     waiting.client.communicate(timeout=PATIENCE)
     assert waiting.client.returncode == 0
+
+
+def test_it_spares_the_next_one_after_its_folder_was_removed(new_warm: Warm) -> None:
+    first = new_warm.pid
+    os.kill(first, signal.SIGSTOP)
+    shutil.rmtree(new_warm.folder)
+    assert new_warm.run("warm", "-q").returncode == 0
+    os.kill(first, signal.SIGCONT)
+    assert wait_until(lambda: not Path(f"/proc/{first}").exists())
+    assert new_warm.status()["state"] == "warm"
 
 
 def test_many_commands_leave_it_as_it_was(warm: Warm) -> None:
