@@ -5,22 +5,29 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 
 from distdemo import signals
-from distdemo.launcher.handover import hand_over
+from distdemo.launcher.handover import hand_over, runs_only
 
 
 def main() -> None:
     """Run the command line and exit with its exit code, in the warm process if there is one."""
     signals.install()  # first: imports lose some exceptions
     _open_streams()
-    hand_over("distdemo.__main__.run_here")
+    if runs_only("distdemo"):
+        hand_over("distdemo.__main__.run_here")
     run_here()
 
 
-def run_here() -> None:
-    """Run the command line in this process and exit with its exit code."""
+def run_here(unblock: Callable[[], object] = lambda: None) -> None:
+    """Run the command line in this process and exit with its exit code.
+
+    Args:
+        unblock: Function that unblocks signals, called when they are handled.
+    """
     signals.install()
+    unblock()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # replace characters that it can't encode

@@ -38,6 +38,8 @@ KEYBOARD = (
 )
 """Signals that a terminal and its shell send to the whole process group."""
 FORWARDED = (*KEYBOARD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+RUN_HERE = {"--pdb", "--show-completion", "--install-completion"}
+"""Options that need this process: its terminal, or its parent, which tells the shell's name."""
 ASKS_QUESTIONS = ("learn", "shell")
 """Commands that read the terminal: in the background they stop, as if with SIGTTIN."""
 
@@ -48,16 +50,21 @@ def hand_over(program: str) -> None:
     Args:
         program: One of ``distdemo.warm.records.PROGRAMS``.
     """
-    connection = connect()
-    if connection is None:
+    try:
+        connection = connect()
+    except OSError:
         return
     with connection:
-        try:
-            if _must_run_here() or ask(connection, program)["reason"]:
-                return
-        except (OSError, ValueError, KeyError, TypeError):  # it has exited, or is no warm process
-            return
-        _follow(connection)
+        if not _must_run_here() and _is_accepted(connection, program):
+            _follow(connection)
+
+
+def runs_only(program: str) -> bool:
+    """Return True if this process is a script of this name, or ``python -m``, and nothing else."""
+    main = sys.modules["__main__"]
+    script = getattr(main, "__file__", "")
+    is_script = script == sys.argv[0] and os.path.basename(script) == program  # noqa: PTH119 - pathlib is slow to import
+    return is_script or getattr(main.__spec__, "name", "") == f"{program}.__main__"
 
 
 # -------------------------------------------------------------------------------- the connection
@@ -66,10 +73,11 @@ def hand_over(program: str) -> None:
 def folder() -> str:
     """Return the path of the folder that has the socket of this user's warm process."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    return os.path.join(  # noqa: PTH118 - pathlib is slow to import
-        base if base.startswith("/") else os.path.expanduser("~/.cache"),  # noqa: PTH111 - as above
-        "distdemo-warm",
-    )
+    try:
+        os.close(open_folder(base))
+    except OSError:  # not set, or others can put something there
+        base = os.path.expanduser("~/.cache")  # noqa: PTH111 - pathlib is slow to import
+    return f"{base}/distdemo-warm"
 
 
 def open_folder(path: str) -> int:
@@ -86,26 +94,30 @@ def open_folder(path: str) -> int:
     return fd
 
 
-def connect() -> socket.socket | None:
-    """Return a connection to this user's warm process, or None if there is none."""
+def connect() -> socket.socket:
+    """Return a connection to this user's warm process.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It can't be used.
+    """
     path = folder()
-    try:
-        os.lstat(f"{path}/{NAME}")  # without a warm process, all that it costs
-    except OSError:
-        return None
+    os.lstat(f"{path}/{NAME}")  # without a warm process, all that it costs
     import socket
 
-    with suppress(OSError):
-        fd = open_folder(path)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.settimeout(ANSWER_S)
-            connection.connect(f"/proc/self/fd/{fd}/{NAME}")  # a path has 107 characters at most
-            if peer(connection)[1] == os.geteuid():
-                return connection
-        finally:
-            os.close(fd)
-    return None
+    fd = open_folder(path)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(ANSWER_S)
+        connection.connect(f"/proc/self/fd/{fd}/{NAME}")  # a path has 107 characters at most
+        if peer(connection)[1] != os.geteuid():
+            raise PermissionError(f"The process at {path}/{NAME} isn't this user's")
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(fd)
+    return connection
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
@@ -121,6 +133,14 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 # ----------------------------------------------------------------------------------- the request
 
 
+def _is_accepted(connection: socket.socket, program: str) -> bool:
+    """Return True if the program can run in the warm process, as it answers."""
+    try:
+        return not ask(connection, program)["reason"]
+    except (OSError, ValueError, KeyError, TypeError):  # it has exited, or is no warm process
+        return False
+
+
 def ask(connection: socket.socket, program: str) -> dict[str, object]:
     """Send the request and return the answer; its ``reason`` says why not, or is empty.
 
@@ -129,13 +149,15 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
 
     Raises:
         OSError: The warm process has exited or doesn't answer.
-        ValueError: Its answer can't be decoded.
+        ValueError: The request is too large, or the answer can't be decoded.
     """
     import json
     import socket
 
     request = {
         "program": program,
+        "executable": sys.executable,
+        "orig_argv": sys.orig_argv,
         "argv": sys.argv,
         "path": sys.path,
         "environ": dict(os.environ),
@@ -145,20 +167,25 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
     file = os.memfd_create("distdemo-request", os.MFD_CLOEXEC)
     try:
         data = json.dumps(request).encode()
-        if os.write(file, data) != len(data) or len(inheritable()) > MAX_DESCRIPTORS:
-            raise ValueError("The request is too large")
+        if len(request["descriptors"]) > MAX_DESCRIPTORS:
+            raise ValueError(f"more than {MAX_DESCRIPTORS} descriptors are open")
+        os.write(file, data)
         socket.send_fds(connection, [b"request"], [file])
     finally:
         os.close(file)
-    answer = json.loads(connection.recv(1 << 16))
-    return dict(answer)
+    answer = connection.recv(1 << 16)
+    if not answer:
+        raise ConnectionError(
+            "it refused the request, which is too large or of another version of distdemo"
+        )
+    return dict(json.loads(answer))
 
 
 def own_facts() -> dict[str, str]:
     """Return what no other process can read: which Python and distdemo this is, and more."""
     flags = (sys.flags, sys.warnoptions, sys._xoptions)  # noqa: SLF001 - documented
     facts = {
-        "Python": sys.executable,
+        "Python": os.path.realpath(sys.executable),
         "version of Python": sys.version,
         "environment of Python": sys.prefix,
         "flags of Python": repr((*flags, getattr(sys.stdout, "write_through", None))),  # python -u
@@ -183,7 +210,7 @@ def inheritable() -> list[int]:
 
 def _must_run_here() -> bool:
     """Return True if the program needs this process's terminal, or its tracer or profiler."""
-    if sys.argv[1:2] == [NAME] or "--pdb" in sys.argv or _is_in_background():
+    if sys.argv[1:2] == [NAME] or RUN_HERE.intersection(sys.argv) or _is_in_background():
         return True
     tools = [sys.gettrace(), sys.getprofile()]
     if sys.version_info >= (3, 12):
@@ -208,10 +235,7 @@ def _follow(connection: socket.socket) -> NoReturn:
     import socket
 
     descriptors = inheritable()
-    wake: list[Any] = [wake_up_pipe()]
-    for forwarded in FORWARDED:
-        if signal.getsignal(forwarded) is not signal.SIG_IGN:
-            signal.signal(forwarded, _ignore)
+    wake: list[Any] = [wake_up_pipe(FORWARDED)]
     connection.settimeout(None)
     with suppress(OSError):  # the guardian has been killed
         socket.send_fds(connection, [GO], descriptors)
@@ -229,12 +253,15 @@ def _follow(connection: socket.socket) -> NoReturn:
             _send(connection, bytes([signal.SIGCONT]))
 
 
-def wake_up_pipe() -> int:
-    """Return the end of a pipe from which the numbers of caught signals can be read."""
+def wake_up_pipe(numbers: tuple[int, ...]) -> int:
+    """Catch signals, unless they are ignored; return a pipe with the numbers of those that come."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _ignore)
     return reader
 
 

@@ -24,7 +24,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -178,14 +178,19 @@ class Channel:
         return not self.closed
 
 
-def main() -> None:
-    """Load torch and run the service."""
+def main(unblock: Callable[[], object] = lambda: None) -> None:
+    """Load torch and run the service.
+
+    Args:
+        unblock: Function that unblocks signals, called when they are handled.
+    """
     die_with_parent()  # the connection isn't read while torch is imported
     descriptor, parent = map(int, sys.argv[1:])
     if os.getppid() != parent and not torch_import.from_warm_process:
         os._exit(0)
     os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client sends an `Interrupt`
+    unblock()
     channel = Channel(Connection(descriptor))
     request = channel.receive()
     if request is not None:

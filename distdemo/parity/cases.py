@@ -9,22 +9,32 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from distdemo.parity.compare import OWN, Comparing, Key
-from distdemo.parity.placements import Explanation, Mesh, Placement, Tolerance
-from distdemo.parity.records import Difference
+from distdemo.parity.compare import OWN, Comparing
+from distdemo.parity.placements import (
+    Explanation,
+    Placement,
+    Tolerance,
+    has_columns_of,
+    is_split_way,
+    multiple,
+)
+from distdemo.parity.records import Difference, Key, Mesh, RankNotes
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
 
 MANY = 4  # names that a sentence lists
 NEAR = 1e-3  # relative difference of a factor from a number
-NOUNS = {"clipped": "clipped gradient"}
-NOT_FINITE = {
-    "initial": "It was not initialised: after to_empty() or torch.empty, call reset_parameters() "
-    "of every module that has parameters.",
-    "computed": "Find out why the program overflows on one rank: NaN equals nothing, so it can't "
-    "be compared.",
+Pieces = Mapping[int, tuple[Sketch, Sketch]]
+SUBJECTS = {
+    "input": "the input",
+    "loss": "the loss",
+    "clipped": "the clipped gradient of {name}",
+    "parameter": "{name}",
+    "start": "the initial {name}",
+    "initial": "the initial {name}",
 }
 
 
@@ -38,6 +48,8 @@ class Case:
         parts: Sketch of each rank.
         reference: The reference's.
         tolerance: How far they may differ.
+        pieces: What a rank holds, with the same piece of the reference, by rank. Of a split tensor
+            only the columns of the split dimension are known.
     """
 
     key: Key
@@ -45,18 +57,12 @@ class Case:
     parts: Sequence[Sketch | None]
     reference: Sketch
     tolerance: Tolerance
+    pieces: Pieces
 
     @property
-    def label(self) -> str:
-        """Tensor as the subject of a sentence."""
-        kind, _, name = self.key
-        texts = {
-            "clipped": f"the clipped gradient of {name}",
-            "loss": "the loss",
-            "parameter": name,
-            "initial": f"the initial {name}",
-        }
-        return texts.get(kind, f"the {kind} of {name}")
+    def rows(self) -> dict[int, int]:
+        """Number of rows on each rank that holds the tensor."""
+        return {rank: part.rows for rank, part in enumerate(self.parts) if part is not None}
 
     def equal_ranks(self) -> list[list[int]]:
         """Return the ranks in groups that hold the same values, the largest group first."""
@@ -70,63 +76,91 @@ class Case:
                 own.append(rank)
         return sorted((own for _, own in groups), key=len, reverse=True)
 
-    def right_ranks(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that hold the reference, and if there are any, the other holders."""
-        held = {rank: part for rank, part in enumerate(self.parts) if part is not None}
+    @property
+    def wholes(self) -> Pieces:
+        """What a rank holds, with the whole reference, by rank."""
+        return {rank: (part, self.reference) for rank, part in enumerate(self.parts) if part}
+
+    def right_ranks(self, pieces: Pieces) -> tuple[list[int], list[int]]:
+        """Return the ranks whose pieces are right, and if there are any, the other ranks."""
         right = [
-            rank
-            for rank, part in held.items()
-            if self.tolerance.deviation(part, self.reference) <= 1
+            rank for rank, (part, own) in pieces.items() if self.tolerance.deviation(part, own) <= 1
         ]
-        return right, [rank for rank in held if right and rank not in right]
+        return right, [rank for rank in pieces if right and rank not in right]
+
+    def factors(self) -> dict[int, float]:
+        """Return the factors of the ranks that hold a multiple of their piece of the reference."""
+        factors = {
+            rank: multiple(part, own, self.tolerance) for rank, (part, own) in self.pieces.items()
+        }
+        return {rank: factor for rank, factor in factors.items() if factor is not None}
 
 
+def subject(key: Key) -> str:
+    """Return a tensor as the subject of a sentence."""
+    kind, _, name = key
+    return SUBJECTS.get(kind, f"the {kind} of {{name}}").format(name=name)
+
+
+@dataclass(frozen=True)
 class Cases:
     """Results of a comparison, as they are asked for a verdict.
 
-    Args:
+    Attributes:
         comparing: The runs.
         mesh: Mesh that explains the most tensors.
         results: Explanation of each tensor, in the order of causes.
-
-    Attributes:
-        notes: Notes of each rank.
-        size: Number of ranks.
-        data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
     """
 
-    def __init__(
-        self, comparing: Comparing, mesh: Mesh, results: Mapping[Key, Explanation]
-    ) -> None:
-        self.comparing = comparing
-        self.mesh = mesh
-        self.results = results
-        self.notes = comparing.ranks.notes
-        self.size = len(self.notes)
-        self.data_groups = {group for own in self.notes for group in own.data_groups}
+    comparing: Comparing
+    mesh: Mesh
+    results: Mapping[Key, Explanation]
+
+    @property
+    def notes(self) -> tuple[RankNotes, ...]:
+        """Notes of each rank."""
+        return self.comparing.ranks.notes
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.notes)
+
+    @cached_property
+    def data_groups(self) -> set[tuple[int, ...]]:
+        """Ranks of the groups over which DDP or FSDP reduces gradients."""
+        return {group for own in self.notes for group in own.data_groups}
 
     def case(self, key: Key) -> Case:
         """Return what is known of a tensor."""
-        comparing = self.comparing
-        reference = comparing.references(key)[0]
-        parts = comparing.parts(key)
-        return Case(key, self.results[key], parts, reference, comparing.tolerance(key))
-
-    def rows(self, key: Key) -> tuple[dict[int, int], int]:
-        """Return the number of rows of a tensor on each rank that has it, and in the reference."""
         parts = self.comparing.parts(key)
-        rows = {rank: part.rows for rank, part in enumerate(parts) if part is not None}
-        own = self.comparing.reference.note(key)
-        return rows, own.rows if own else 0
+        reference = self.comparing.references(key)[0]
+        tolerance = self.comparing.tolerance(key)
+        pieces = dict(self._pieces(key, parts, reference))
+        return Case(key, self.results[key], parts, reference, tolerance, pieces)
+
+    def _pieces(
+        self, key: Key, parts: Sequence[Sketch | None], reference: Sketch
+    ) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
+        ways = self.placement(("initial", 0, key[2]))
+        splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
+        for rank, part in enumerate(parts):
+            if part is None or not all(part.lengths):
+                continue
+            if part.lengths == reference.lengths:
+                yield rank, (part, reference)
+            elif len(splits) == 1:
+                ((axis, dim),) = splits
+                line = next(line for line in self.mesh.lines(axis) if rank in line)
+                before = [parts[other] for other in line[: line.index(rank)]]
+                start = sum(other.lengths[dim] for other in before if other is not None)
+                length = part.lengths[dim]
+                yield rank, (part.slice(dim, 0, length), reference.slice(dim, start, length))
 
     def placement(self, key: Key) -> Placement:
         """Return the placement of a tensor; empty if there is no such tensor."""
         result = self.results.get(key)
         return result.placement if result else ()
-
-    def partial(self, key: Key) -> list[int]:
-        """Return the axes along which a tensor is partial."""
-        return [axis for axis, way in enumerate(self.placement(key)) if way == "P"]
 
     def is_way(self, key: Key, index: int, way: str) -> bool:
         """Return True if a tensor has this placement along an axis."""
@@ -151,14 +185,6 @@ class Cases:
         if len(self.mesh.axes) == 1:
             more["axis"] = self.mesh.axes[0].name
         return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
-
-    def not_finite(self, case: Case) -> Difference | None:
-        """Return the difference for a tensor in which the reference has NaN or infinity."""
-        if math.isfinite(case.reference.norm):
-            return None
-        what = f"{case.label} contains NaN or infinity in the reference."
-        hint = NOT_FINITE["initial" if case.key[0] == "initial" else "computed"]
-        return self.difference(case.key, "finite", what, hint)
 
     def _agreed(self, until: Key) -> Iterator[str]:
         """Yield the sentence on the tensors before one."""
@@ -191,22 +217,18 @@ class Cases:
         if factor != 1:
             return f"it is {times(factor)} the reference, as {' · '.join(case.result.placement)}"
         groups = case.equal_ranks()
-        if any(_is_reordered(part, case) for part in case.parts if part is not None):
+        if any(
+            has_columns_of(part, case.reference, dim, case.tolerance)
+            for part in case.parts
+            if part is not None
+            for dim in part.dims
+        ):
             return "its columns are in another order"
         if len(groups) > 1:
             return "no placement of the ranks' tensors explains it"
         if len(groups[0]) == self.size:
             return "all ranks hold the same other values"
         return f"{ranks_named(groups[0])} hold{'s' * (len(groups[0]) == 1)} other values"
-
-
-def _is_reordered(part: Sketch, case: Case) -> bool:
-    """Return True if a rank holds the reference's columns in another order."""
-    reference, tolerance = case.reference, case.tolerance
-    return part.lengths == reference.lengths and any(
-        tolerance.deviation(part.with_sorted(dim), reference.with_sorted(dim)) <= 1
-        for dim in part.dims
-    )
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

@@ -70,14 +70,15 @@ def check_parity(
     check_world(world)
     from distdemo.launcher.local import run_world
     from distdemo.parity.rank import record_function
-    from distdemo.parity.worlds import Request, measure_parity
+    from distdemo.parity.worlds import measure_parity
 
     def start(ranks: int, recording: Recording, on_message: Any) -> WorldReport:
         own = replace(world, world_size=ranks)
         return run_world(own, record_function, (recording, fn, args), on_message=on_message)
 
-    request = Request(None, world_size, reference_size, steps, seed, own_start)
-    report = measure_parity(request, start)
+    report = ParityReport(None, world_size, reference_size)
+    settings = Recording(steps, seed, "keep" if own_start else "copy")
+    report = measure_parity(report, settings, start)
     if report.failed_run and report.world is not None:
         raise WorldError(report.world)
     if report.difference is not None:

@@ -23,8 +23,8 @@ from distdemo.cli.program import check_source, parse_program, preload
 from distdemo.cli.session import Session
 from distdemo.cli.types import MAX_SECONDS
 from distdemo.errors import UsageError
-from distdemo.launcher.records import UserProgram, WorldReport, WorldSpec
-from distdemo.parity.records import Recording
+from distdemo.launcher.records import UserProgram, WorldReport
+from distdemo.parity.records import ParityReport, Recording
 
 STALL = 60.0  # seconds
 
@@ -81,11 +81,15 @@ def parity(session: Session, options: ParityOptions) -> Result:
             "The reference runs on fewer ranks.",
             f"Try --ranks-reference 1, or --world-size {2 * options.ranks_reference}.",
         )
-    world = _world(session, options, size, creates_group=program.creates_group)
+    limits = WorldsOptions(
+        timeout=options.timeout or MAX_SECONDS, start_method=options.start_method, backend="gloo"
+    )
+    world = session.world(size, limits, stall=options.stall or STALL)
+    world = replace(world, user_program=UserProgram(not program.creates_group))
     with session.waiting(program.name, world):
         # NumPy starts threads when it is imported, so torch comes first.
         from distdemo.parity.rank import record_program
-        from distdemo.parity.worlds import Request, measure_parity
+        from distdemo.parity.worlds import measure_parity
 
         preload(program)
 
@@ -97,22 +101,11 @@ def parity(session: Session, options: ParityOptions) -> Result:
             spec = replace(world, world_size=ranks)
             return session.start(spec, record_program, (recording, own), on_message=on_message)
 
-        sizes = (size, options.ranks_reference, options.steps)
-        request = Request(program, *sizes, options.seed, options.own_start)
-        report = measure_parity(request, start)
+        report = ParityReport(program, size, options.ranks_reference)
+        recording = Recording(options.steps, options.seed, "keep" if options.own_start else "copy")
+        report = measure_parity(report, recording, start)
     from distdemo.parity.view import parity_view
 
     found = report.difference
     errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),) if found else ()
     return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))
-
-
-def _world(
-    session: Session, options: ParityOptions, size: int, *, creates_group: bool
-) -> WorldSpec:
-    """Return the world of all ranks; output is collected, and shown if a rank fails."""
-    limits = WorldsOptions(
-        timeout=options.timeout or MAX_SECONDS, start_method=options.start_method, backend="gloo"
-    )
-    world = session.world(size, limits, stall=options.stall or STALL)
-    return replace(world, user_program=UserProgram(not creates_group))

@@ -18,20 +18,26 @@ from distdemo.parity.placements import (
     ROWS,
     Explanation,
     Grid,
-    Mesh,
     Placement,
     Tolerance,
     combinations,
     explain,
+    in_shape,
     meshes,
-    renamed,
-    scales,
+    named,
 )
-from distdemo.parity.records import EVALUATION, GRADIENTS, KINDS, Comparison, Note, RankNotes
+from distdemo.parity.records import (
+    EVALUATION,
+    GRADIENTS,
+    KINDS,
+    Comparison,
+    Key,
+    Mesh,
+    Note,
+    RankNotes,
+)
 from distdemo.parity.sketches import Sketch, distance
 
-Key = tuple[str, int, str]
-Parts = Sequence[Sketch | None]
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
 MOVED = 30
 """Factor between what a moved parameter changes and what another order of sums may change."""
@@ -50,16 +56,27 @@ class RunNotes:
     """Notes of the ranks of one run.
 
     Attributes:
-        notes: Notes of each rank.
-        tables: Sketch and note of each tensor, per rank.
+        written: What each rank has written: its notes, and their sketches in order.
         world: Report on the world.
         printed: Output of rank 0.
     """
 
-    notes: tuple[RankNotes, ...]
-    tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
+    written: Sequence[tuple[RankNotes, list[Sketch]]]
     world: WorldReport | None = None
     printed: str = ""
+
+    @property
+    def notes(self) -> tuple[RankNotes, ...]:
+        """Notes of each rank."""
+        return tuple(notes for notes, _ in self.written)
+
+    @cached_property
+    def tables(self) -> list[dict[Key, tuple[Note, Sketch]]]:
+        """Note and sketch of each tensor, per rank."""
+        return [
+            {note.key: (note, sketch) for note, sketch in zip(own.notes, sketches, strict=True)}
+            for own, sketches in self.written
+        ]
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -72,34 +89,14 @@ class RunNotes:
     @cached_property
     def epsilon(self) -> float:
         """Epsilon of the coarsest type that the modules compute in."""
-        types = {
-            note.dtype
-            for key in self.keys
-            for note in [self.note(key)]
-            if note and key[0] == "output"
-        }
+        notes = (note for table in self.tables for note, _ in table.values())
+        types = {note.dtype for note in notes if note.kind == "output"}
         return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
     @property
     def keys(self) -> dict[Key, None]:
         """Tensors of all ranks, in the order in which they were computed."""
         return {key: None for table in self.tables for key in table}
-
-
-def run_notes(
-    ranks: Sequence[tuple[RankNotes, list[Sketch]]],
-    world: WorldReport | None = None,
-    printed: str = "",
-) -> RunNotes:
-    """Return the notes of a run from what its ranks have written, and from rank 0's output."""
-    tables = tuple(
-        {
-            (note.kind, note.step, note.name): (note, sketch)
-            for note, sketch in zip(notes.notes, sketches, strict=True)
-        }
-        for notes, sketches in ranks
-    )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
 
 
 @dataclass
@@ -127,7 +124,7 @@ class Comparing:
     @cached_property
     def keys(self) -> list[Key]:
         """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
-        steps = range(self.steps) if self.has_training else [EVALUATION]
+        steps = range(self.steps) if self.steps else [EVALUATION]
         keys = {key: at for at, key in enumerate(self.reference.keys)}
 
         def place(key: Key) -> tuple[int, int, int]:
@@ -138,35 +135,18 @@ class Comparing:
         return sorted(chosen, key=place)
 
     @cached_property
-    def has_training(self) -> bool:
-        """True if the program has computed gradients."""
-        return self.steps > 0
-
-    @cached_property
     def learns(self) -> bool:
         """True if the program has computed gradients that aren't all zero."""
-        sketches = (
-            sketch
-            for key in self.keys
-            if key[0] == "gradient"
-            for sketch in self.reference.sketches(key)
-        )
+        gradients = (key for key in self.keys if key[0] == "gradient")
+        sketches = (sketch for key in gradients for sketch in self.reference.sketches(key))
         return any(sketch is not None and sketch.norm != 0 for sketch in sketches)
 
     # ------------------------------------------------------------------------------- the tensors
 
     def parts(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch; a parameter that has no gradient has zeros."""
-        parts = self.ranks.sketches(key)
         kind, step, name = key
-        stage = self._ends.get(key)
-        if kind == "output" and name in self._owners:  # others may have nn.Identity in its place
-            owners = self._owners[name]
-            parts = [part if rank in owners else None for rank, part in enumerate(parts)]
-        if stage is not None:
-            held = self.parts(stage)
-            if any(held):
-                parts = [part if own else None for part, own in zip(parts, held, strict=True)]
+        parts = self.ranks.sketches(key)
         if kind == "clipped":  # not every rank may have clipped
             own = self.ranks.sketches(("gradient", step, name))
             parts = [part or other for part, other in zip(parts, own, strict=True)]
@@ -176,22 +156,30 @@ class Comparing:
                 parameter.scaled(0.0) if part is None and parameter is not None else part
                 for part, parameter in zip(parts, own, strict=True)
             ]
-        if kind in GRADIENTS:
-            steppers = self._steppers(step, name)
-            parts = [part if rank in steppers else None for rank, part in enumerate(parts)]
-        return parts
+        holders = self._holders(key)
+        return [part if rank in holders else None for rank, part in enumerate(parts)]
 
-    def _steppers(self, step: int, name: str) -> Collection[int]:
-        """Return the ranks whose optimizer updates a parameter; all ranks if none does.
+    def _holders(self, key: Key) -> Collection[int]:
+        """Return the ranks whose tensor counts; all ranks if there are no such ranks.
 
-        With ZeRO, one rank updates it and sends it to the other ranks, whatever gradient they have.
+        These are the ranks whose optimizer updates a parameter: with ZeRO, one rank updates it and
+        sends it to the other ranks, whatever gradient they have. Of a module's output they are the
+        ranks that have its parameters: others may have ``nn.Identity`` in its place.
         """
-        keys = [(kind, step, name) for kind in GRADIENTS]
-        ranks = [
-            rank
-            for rank, table in enumerate(self.ranks.tables)
-            if any(key in table and table[key][0].settings for key in keys)
-        ]
+        kind, step, name = key
+        ranks: Collection[int] = ()
+        if kind in GRADIENTS:
+            keys = [(kind, step, name) for kind in GRADIENTS]
+            ranks = [
+                rank
+                for rank, table in enumerate(self.ranks.tables)
+                if any(key in table and table[key][0].settings for key in keys)
+            ]
+        elif key in self._ends:
+            stage = self.parts(self._ends[key])
+            ranks = [rank for rank, part in enumerate(stage) if part is not None]
+        elif kind == "output":
+            ranks = self._owners.get(name, ())
         return ranks or range(len(self.ranks.tables))
 
     @cached_property
@@ -222,16 +210,14 @@ class Comparing:
     def references(self, key: Key) -> list[Sketch]:
         """Return the tensor of the reference; of several ranks, each that they may make."""
         parts = self.reference.sketches(key)
-        if len(parts) == 1:
-            return [part for part in parts if part is not None]
         grid = np.empty(len(parts), dtype=object)
         grid[:] = parts
-        return [whole for _, whole in self._ways(key, grid)]
+        return [whole for _, whole in self._ways(key, grid.squeeze())]  # no axis of size 1
 
     def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
         note = self.reference.note(key)
-        is_number = note is not None and key[0] in ("output", "loss") and note.shape == ()
+        is_number = note is not None and key[0] in ("output", "loss") and note.dims == (0,)
         senseless = {"mean": not is_number, ROWS: key[0] not in ACTIVATIONS, "P": key[0] in OWN}
         without = {way for way, is_senseless in senseless.items() if is_senseless}
         return combinations(parts, self.tolerance(key), without)
@@ -250,9 +236,10 @@ class Comparing:
             if key in table:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
+                alike = 0.0
                 if key[0] in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
-                alike = self._summed_rows(key) / 8 if key[0] in GRADIENTS else 0.0
+                    alike = self._summed_rows(key) / 8
                 spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
@@ -291,13 +278,14 @@ class Comparing:
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""
         sums = squares = 0.0
-        for mine, its in zip(self.reference.tables, self.moved.tables, strict=True):
-            if key in mine and key in its:
-                one, other = mine[key][1], its[key][1]
-                first = ("initial", 0, key[2])
-                if key[0] == "parameter" and first in mine and first in its:
-                    other = _minus(other, _minus(its[first][1], mine[first][1]))
-                one_sums, one_squares = distance(one, other)
+        runs = (self.reference, self.moved)
+        pairs = zip(*(run.sketches(key) for run in runs), strict=True)
+        starts = zip(*(run.sketches(("initial", 0, key[2])) for run in runs), strict=True)
+        for (one, other), (start, moved_start) in zip(pairs, starts, strict=True):
+            if one and other:
+                is_moved = key[0] == "parameter" and start and moved_start
+                back = _minus(other, _minus(moved_start, start)) if is_moved else other
+                one_sums, one_squares = distance(one, back)
                 if math.isfinite(one_sums):
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares
@@ -309,7 +297,7 @@ class Comparing:
         results: dict[Key, Explanation] = {}
         usual: Placement = ()
         for key in keys:
-            ways = self._ways(key, mesh.parts(self.parts(key)))
+            ways = self._ways(key, in_shape(mesh, self.parts(key)))
             own = usual if key[0] == "output" else ()
             if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
                 own = results["initial", 0, key[2]].placement
@@ -339,13 +327,13 @@ class Comparing:
         results = self._with_absent_gradients(mesh, results)
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
-        return renamed(mesh, inputs[0] if inputs else (), own), results
+        return named(mesh, inputs[0] if inputs else (), own), results
 
     def _with_absent_gradients(
         self, mesh: Mesh, results: dict[Key, Explanation]
     ) -> dict[Key, Explanation]:
         """Return the results with gradients that no rank has, of parameters that are wrong."""
-        wrong = {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+        wrong = wrong_parameters(results)
         absent = [
             key
             for key in self.keys
@@ -364,12 +352,6 @@ class Comparing:
         deviation = max(tolerance.deviation(part, reference) for part in parts.values())
         ranks = ",".join(map(str, parts))
         return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
-
-    def are_multiples(self, key: Key) -> bool:
-        """Return True if every rank holds a multiple of the reference's tensor."""
-        parts = [part for part in self.parts(key) if part is not None]
-        factors = scales(self.references(key)[0], parts, self.tolerance(key), simple=False)
-        return len(factors) == len(parts)
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""
@@ -394,6 +376,11 @@ class Comparing:
             result.reordered,
             note.line if note else "",
         )
+
+
+def wrong_parameters(results: Mapping[Key, Explanation]) -> set[tuple[int, str]]:
+    """Return the steps and names of parameters that are wrong after a step."""
+    return {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
 
 
 def _minus(one: Sketch, other: Sketch) -> Sketch:

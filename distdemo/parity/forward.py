@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import eq
 
 import numpy as np
 
-from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, times
-from distdemo.parity.compare import Key
-from distdemo.parity.placements import ROWS, Placement, combinations, is_split_way
-from distdemo.parity.records import Difference
+from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, subject, times
+from distdemo.parity.hints import HINTS
+from distdemo.parity.placements import ROWS, Placement, combinations, in_shape, is_split_way
+from distdemo.parity.records import Difference, Key
 from distdemo.view.format import listing
 
 SAME = 1e-4  # relative difference of two biases
-HINTS = {
-    "rows": "Give each rank its own rows: a DistributedSampler, or batch[rank::world_size].",
-    "growth": "parity compares the same global batch: divide the batch size by the number of "
-    "ranks, or give the reference more, such as --reference-args '--batch-size {rows}'.",
-    "samples": "Draw or shuffle with the same seed on every rank, then let each take its part.",
-    "group": "Split the batch by the position along the data axis, not by the rank: ranks that "
-    "hold pieces of one layer read the same rows.",
-    "seeds": "Call torch.manual_seed with the same number on every rank before the model is "
-    "built, or broadcast the parameters as DDP does.",
-    "start": "Draw the whole parameter with the same seed on every rank, then keep a slice.",
-    "several": "The reference's start can be copied from one rank only: draw whole parameters with "
-    "the same seed on every rank, or leave out --ranks-reference.",
-    "output": "Look for a missing collective, a wrong group, or a wrong slice in this module.",
-    "partial output": "all_reduce the output of a layer whose weight is split along its input "
-    "dimension, before it is used.",
-    "bias": "Add the bias of a layer that is split along its input dimension once, after the "
-    "all_reduce.",
-    "random": "Switch off dropout and other random numbers for the comparison: they differ with "
-    "the number of ranks.",
-    "norm": "Use SyncBatchNorm, or a norm that doesn't look at other rows, such as LayerNorm; or "
-    "call .eval() on it for the comparison.",
-    "loss": "Ranks with different numbers of tokens need a weight each: divide the sum of the "
-    "loss by the number of all ranks' tokens, not each mean by the number of ranks. Or the targets "
-    "differ, such as at the boundary of two pieces.",
-    "order": "All ranks have the same loss, and sums over the rows agree: rows may be in a "
-    "different order from their labels, such as after a gather along the wrong dimension.",
-    "same rows": "Reduce over the ranks that split the outputs what the loss takes from all "
-    "columns: the maximum, the sum of exponentials, the target's logit, label smoothing.",
-    "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
-    "have it: accumulation steps, loss scale, the number of ranks.",
-}
-"""Usual reason for each kind of difference, and what to do."""
 
 
 def seeds_difference(cases: Cases) -> Difference | None:
@@ -54,7 +23,7 @@ def seeds_difference(cases: Cases) -> Difference | None:
     different = [
         case
         for case in starts
-        if np.isfinite(case.reference.norm)
+        if math.isfinite(case.reference.norm)
         and len(case.equal_ranks()) > 1
         and all(part.lengths == case.reference.lengths for part in case.parts if part)
     ]
@@ -74,9 +43,18 @@ def seeds_difference(cases: Cases) -> Difference | None:
     )
 
 
+def not_finite_difference(cases: Cases, case: Case) -> Difference | None:
+    """Return the difference for a tensor in which the reference has NaN or infinity."""
+    if math.isfinite(case.reference.norm):
+        return None
+    what = f"{subject(case.key)} contains NaN or infinity in the reference."
+    hint = "not initialised" if case.key[0] == "initial" else "not finite"
+    return cases.difference(case.key, "finite", what, HINTS[hint])
+
+
 def initial_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for an initial parameter that isn't the reference's."""
-    what = f"{case.label} is not the reference's."
+    what = f"{subject(case.key)} is not the reference's."
     hint = HINTS["several" if len(cases.comparing.reference.notes) > 1 else "start"]
     return cases.difference(case.key, "start", what, hint)
 
@@ -86,7 +64,8 @@ def input_difference(cases: Cases, case: Case) -> Difference:
     other_rows = _other_rows(cases, case.key[1])
     if other_rows is not None:
         return other_rows
-    rows, expected = cases.rows(case.key)
+    rows = case.rows
+    expected = case.reference.rows
     groups = case.equal_ranks()
     together = sum(rows[group[0]] for group in groups)
     facts = [f"Rows of the input: {_rows_text(cases, rows)}, {expected:,} in the reference."]
@@ -109,7 +88,7 @@ def input_difference(cases: Cases, case: Case) -> Difference:
 def same_batch_difference(cases: Cases) -> Difference | None:
     """Return the difference for ranks that all do the same work along an axis of data."""
     key = next((key for key in cases.results if key[0] == "input"), None)
-    if key is None or not cases.comparing.has_training:
+    if key is None or not cases.comparing.steps:
         return None
     used = [own for own in cases.results if own[0] != "start"]
     for index, axis in enumerate(cases.mesh.axes):
@@ -127,9 +106,9 @@ def same_batch_difference(cases: Cases) -> Difference | None:
 def _other_rows(cases: Cases, step: int) -> Difference | None:
     """Return the difference for ranks that split a layer, but not its input."""
     key = ("input", step, "input")
-    groups = cases.case(key).equal_ranks() if key in cases.results else []
-    if _joins_rows(cases, key):
-        return None  # sequence parallelism: the ranks' rows are joined before a layer
+    if key not in cases.results or _joins_rows(cases, cases.case(key)):
+        return None
+    groups = cases.case(key).equal_ranks()
     for index, axis in enumerate(cases.mesh.axes):
         line = cases.mesh.lines(index)[0]
         is_split = any(
@@ -138,7 +117,7 @@ def _other_rows(cases: Cases, step: int) -> Difference | None:
         )
         is_data = tuple(sorted(line)) in cases.data_groups
         is_same = any({*line} <= {*group} for group in groups)
-        if is_split and not is_data and groups and not is_same:
+        if is_split and not is_data and not is_same:
             what = f"the ranks{cases.over(index, 'along')} get different rows of the input."
             facts = [f"{ranks_named(line).capitalize()} hold pieces of layers that need the same."]
             more = {"axis": axis.name, "ranks": line}
@@ -146,17 +125,16 @@ def _other_rows(cases: Cases, step: int) -> Difference | None:
     return None
 
 
-def _more_rows(cases: Cases, key: Key) -> Difference | None:
+def _more_rows(cases: Cases, case: Case) -> Difference | None:
     """Return the difference for an output that has more rows on each rank than the reference's."""
-    rows, expected = cases.rows(key)
-    if min(rows.values(), default=0) <= expected:
+    rows = _rows_text(cases, case.rows)
+    expected = case.reference.rows
+    together = max(case.rows.values(), default=0)
+    if min(case.rows.values(), default=0) <= expected:
         return None
-    together = max(rows.values())
     what = f"the ranks' batches together are {times(together / expected)} the reference's."
-    facts = [
-        f"Rows of {key[2]}'s output: {_rows_text(cases, rows)}, {expected:,} in the reference."
-    ]
-    return cases.difference(key, "data", what, HINTS["growth"].format(rows=together), facts)
+    facts = [f"Rows of {case.key[2]}'s output: {rows}, {expected:,} in the reference."]
+    return cases.difference(case.key, "data", what, HINTS["growth"].format(rows=together), facts)
 
 
 def _rows_text(cases: Cases, rows: Mapping[int, int]) -> str:
@@ -165,13 +143,16 @@ def _rows_text(cases: Cases, rows: Mapping[int, int]) -> str:
     return f"{numbers.pop():,} on each rank" if is_same else by_rank(rows)
 
 
-def _joins_rows(cases: Cases, key: Key) -> bool:
-    """Return True if the first module has more rows than the ranks' input, by the reference's."""
-    output = next((own for own in cases.results if own[:2] == ("output", key[1])), key)
-    inputs, expected_inputs = cases.rows(key)
-    outputs, expected = cases.rows(output)
+def _joins_rows(cases: Cases, case: Case) -> bool:
+    """Return True if the first module has more rows than the ranks' input, by the reference's.
+
+    This is sequence parallelism: the ranks' rows are joined before a layer.
+    """
+    key = next(own for own in cases.results if own[:2] == ("output", case.key[1]))
+    output = cases.case(key)
     return any(
-        outputs.get(rank, 0) * expected_inputs > rows * expected for rank, rows in inputs.items()
+        output.rows.get(rank, 0) * case.reference.rows > rows * output.reference.rows
+        for rank, rows in case.rows.items()
     )
 
 
@@ -180,7 +161,7 @@ def output_difference(cases: Cases, case: Case) -> Difference:
     found = (
         _not_comparable(cases, case.key)
         or _other_rows(cases, case.key[1])
-        or _more_rows(cases, case.key)
+        or _more_rows(cases, case)
     )
     if found is not None:
         return found
@@ -196,10 +177,10 @@ def output_difference(cases: Cases, case: Case) -> Difference:
             cases, case.key, placement.index("P"), "and nothing reduces it.", more
         )
     hint = HINTS["bias" if count else "output"]
-    what = f"{case.label} is not the reference's: {cases.nearest(case)}."
+    what = f"{subject(case.key)} is not the reference's: {cases.nearest(case)}."
     if count:
-        what = f"{case.label} has its bias {count} times: each rank adds it before the sum."
-    _, wrong = case.right_ranks()
+        what = f"{subject(case.key)} has its bias {count} times: each rank adds it before the sum."
+    _, wrong = case.right_ranks(case.wholes)
     return cases.difference(case.key, "forward", what, hint, ranks=tuple(wrong))
 
 
@@ -207,11 +188,8 @@ def _partial_output_difference(
     cases: Cases, key: Key, index: int, end: str, more: str = ""
 ) -> Difference:
     what = f"the output of {key[2]} is partial{cases.over(index)}, {end}"
-    facts = [
-        cases.lines_text(
-            index, f"hold parts that add up to the reference{more}", cases.case(key).parts
-        )
-    ]
+    does = f"hold parts that add up to the reference{more}"
+    facts = [cases.lines_text(index, does, cases.comparing.parts(key))]
     axis = cases.mesh.axes[index].name
     return cases.difference(key, "forward", what, HINTS["partial output"], facts, axis=axis)
 
@@ -246,7 +224,7 @@ def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
     if own is None:
         return (), 0
     bias = own[1].columns[0][0] * tables[case.key][0].rows
-    parts = cases.mesh.parts(case.parts)
+    parts = in_shape(cases.mesh, case.parts)
     found: list[tuple[Placement, int]] = []
     for placement, whole in combinations(parts, case.tolerance, {"mean"}):
         is_whole = whole.rows == case.reference.rows and whole.lengths == case.reference.lengths
@@ -262,14 +240,12 @@ def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
 
 def _not_comparable(cases: Cases, key: Key) -> Difference | None:
     """Return the difference for a module that can't agree on another number of ranks."""
-    parts = key[2].split(".")
-    around = {"model", *(".".join(parts[:count]) for count in range(1, len(parts)))}
-    called = [own for own in cases.results if own[:2] == ("output", key[1])]
-    before = called[: called.index(key) + 1] if key in called else called
     random = {name for own in cases.notes for name in own.random}
     norms = {name for own in cases.notes for name in own.local_norms}
-    for own in called:
-        if own in before or own[2] in around:
+    called = [own for own in cases.results if own[:2] == key[:2]]
+    for at, own in enumerate(called):
+        is_around = own[2] == "model" or key[2].startswith(f"{own[2]}.")
+        if at <= called.index(key) or is_around:
             if own[2] in random:
                 what = f"{own[2]} can't be compared: it draws random numbers."
                 return cases.difference(own, "random", what, HINTS["random"])

@@ -21,17 +21,18 @@ from distdemo.parity.backward import (
     skipped_step_difference,
 )
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Key
+from distdemo.parity.compare import wrong_parameters
 from distdemo.parity.forward import (
     initial_difference,
     input_difference,
     loss_difference,
+    not_finite_difference,
     output_difference,
     same_batch_difference,
     seeds_difference,
 )
-from distdemo.parity.placements import ROWS
-from distdemo.parity.records import GRADIENTS, Difference
+from distdemo.parity.placements import ROWS, multiple
+from distdemo.parity.records import GRADIENTS, Difference, Key
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
 """Parts of names of optimizers that hide a factor of the gradients."""
@@ -52,18 +53,14 @@ VERDICTS = {
 @np.errstate(invalid="ignore", over="ignore")
 def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
-    wrong = {
-        key[1:]
-        for key, result in cases.results.items()
-        if key[0] == "parameter" and not result.exact
-    }
+    wrong = wrong_parameters(cases.results)
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
     found = seeds_difference(cases) or fewer_steps_difference(cases)
     if found is None and any(_matters(cases, key) for key in causes):
         key = _first(cases, causes)
         first = cases.case(key)
         found = (
-            cases.not_finite(first)
+            not_finite_difference(cases, first)
             or skipped_step_difference(cases, key[1])
             or VERDICTS[key[0]](cases, first)
         )
@@ -77,9 +74,9 @@ def _first(cases: Cases, causes: Sequence[Key]) -> Key:
     that is no multiple of the reference comes before those that are.
     """
     first = causes[0]
-    if first[0] == "gradient" and is_rescaled(cases, cases.case(first)):
+    if first[0] == "gradient" and is_rescaled(cases.case(first)):
         for key in causes:
-            if key[:2] == first[:2] and not is_rescaled(cases, cases.case(key)):
+            if key[:2] == first[:2] and not is_rescaled(cases.case(key)):
                 return key
     return first
 
@@ -88,7 +85,7 @@ def _nothing_compared(cases: Cases) -> Difference | None:
     """Return the difference for a training of which no gradient and no parameter agrees."""
     later = ("gradient", "parameter")
     agreed = any(key[0] in later and result.exact for key, result in cases.results.items())
-    if agreed or not cases.comparing.has_training:
+    if agreed or not cases.comparing.steps:
         return None
     return Difference(
         "nothing",
@@ -110,7 +107,7 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bo
     is_wrong = not cases.results[key].exact
     if kind in GRADIENTS:
         hidden = is_wrong and _is_hidden(cases, key)
-        return hidden or (key[1:] in wrong and (is_wrong or bool(cases.partial(key))))
+        return hidden or (key[1:] in wrong and (is_wrong or "P" in cases.placement(key)))
     if kind == "loss" and _is_shared_loss(cases, key):
         return True
     if not is_wrong or kind == "start":
@@ -145,7 +142,10 @@ def _is_hidden(cases: Cases, key: Key) -> bool:
     A gradient that differs between the ranks may be made up for, as ZeRO does.
     """
     optimizers = " ".join(cases.notes[0].optimizers)
-    is_scaled = cases.results[key].holds and not cases.partial(key)
-    is_scaled = is_scaled or cases.comparing.are_multiples(key)
-    is_same = is_scaled or len(cases.case(key).equal_ranks()) == 1
+    is_scaled = cases.results[key].holds and "P" not in cases.placement(key)
+    case = cases.case(key)
+    is_scaled = is_scaled or all(
+        multiple(part, own, case.tolerance) for part, own in case.wholes.values()
+    )
+    is_same = is_scaled or len(case.equal_ranks()) == 1
     return is_same and any(name in optimizers for name in ADAPTIVE)

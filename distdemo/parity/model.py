@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -65,28 +65,11 @@ class Model:
                 named[name] = parameter
         return {**named, **self._optimized}
 
-    def in_order(
-        self, backwards: Mapping[str, None], called: Sequence[str]
-    ) -> dict[str, torch.Tensor]:
-        """Return the parameters in the order of their gradients, or else the last module first.
-
-        Args:
-            backwards: Names of parameters in the order of their gradients; some may be missing.
-            called: Names of modules in the order in which they were called.
-        """
-        named = self.parameters()
-        order = [name for name in backwards if name in named]
-        modules = {name: at for at, name in enumerate(called)}
-        others = [*reversed(named)]
-        others.sort(key=lambda name: -modules.get(name.rpartition(".")[0], -1))
-        return {name: named[name] for name in dict.fromkeys([*order, *others])}
-
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
-        if id(root) in self._names:
-            return {}
+        is_known = id(root) in self._names
         root = self._top(root)
-        if id(root) in self._names or next(root.parameters(), None) is None:
+        if is_known or id(root) in self._names or next(root.parameters(), None) is None:
             return {}
         before = set(self._homes)
         title = ""
@@ -122,25 +105,26 @@ class Model:
             if id(parameter) not in known:
                 self._optimized[f"parameter {len(self._optimized)}"] = parameter
 
+    def _modules(self) -> Iterator[nn.Module]:
+        for root in self._roots:
+            yield from root.modules()
+
     @property
     def is_fsdp(self) -> bool:
         """True if FSDP2 reduces gradients: group by group, so their order says nothing."""
-        return any(
-            hasattr(module, "_get_fsdp_state") for r in self._roots for module in r.modules()
-        )
+        return any(hasattr(module, "_get_fsdp_state") for module in self._modules())
 
     def data_groups(self) -> Iterator[Any]:
         """Yield the groups over which DDP and FSDP reduce gradients."""
-        for root in self._roots:
-            for module in root.modules():
-                if isinstance(module, DistributedDataParallel):
-                    yield module.process_group
-                state: Any = getattr(module, "_get_fsdp_state", None)
-                with suppress(AttributeError):
-                    info = state and state()._fsdp_param_group.mesh_info
-                    for kind in ("shard_process_group", "replicate_process_group"):
-                        if getattr(info, kind, None) is not None:
-                            yield getattr(info, kind)
+        for module in self._modules():
+            if isinstance(module, DistributedDataParallel):
+                yield module.process_group
+            state: Any = getattr(module, "_get_fsdp_state", None)
+            with suppress(AttributeError):
+                info = state and state()._fsdp_param_group.mesh_info
+                for kind in ("shard_process_group", "replicate_process_group"):
+                    if getattr(info, kind, None) is not None:
+                        yield getattr(info, kind)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

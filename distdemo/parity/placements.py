@@ -24,7 +24,7 @@ from operator import eq
 import numpy as np
 from numpy.typing import NDArray
 
-from distdemo.parity.records import Axis, MeshNote, RankNotes
+from distdemo.parity.records import Axis, Mesh, RankNotes
 from distdemo.parity.sketches import Sketch, added, distance, joined
 
 Grid = NDArray[np.object_]
@@ -37,40 +37,9 @@ CLEAR = 10  # multiple of a tolerance above which a sum is not zero
 NEAR = 1e-4  # of a factor to a whole number or its reciprocal
 DEFAULT_NAMES = {1: ("ranks",), 2: ("outer", "inner"), 3: ("outer", "middle", "inner")}
 """Names of axes that the program has not named."""
-UNNAMED = {name for names in DEFAULT_NAMES.values() for name in names}
 
 
 # ---------------------------------------------------------------------------------------- the mesh
-
-
-@dataclass(frozen=True, slots=True)
-class Mesh:
-    """Mesh of all ranks.
-
-    Attributes:
-        axes: Names and sizes.
-        ranks: Ranks, in the shape of the axes.
-    """
-
-    axes: tuple[Axis, ...]
-    ranks: NDArray[np.int64]
-
-    def lines(self, axis: int) -> list[tuple[int, ...]]:
-        """Return the ranks of each line along an axis."""
-        moved = np.moveaxis(self.ranks, axis, -1)
-        return [tuple(map(int, line)) for line in moved.reshape(-1, moved.shape[-1])]
-
-    def count(self, groups: Iterable[tuple[int, ...]]) -> int:
-        """Return the number of these groups that are lines of this mesh."""
-        lines = {line for index in range(len(self.axes)) for line in self.lines(index)}
-        return len(lines & {*groups})
-
-    def parts(self, by_rank: Sequence[Sketch | None]) -> Grid:
-        """Return the ranks' sketches in the shape of the mesh."""
-        parts = np.empty(self.ranks.shape, dtype=object)
-        for index, rank in np.ndenumerate(self.ranks):
-            parts[index] = by_rank[rank]
-        return parts
 
 
 def meshes(notes: Sequence[RankNotes]) -> Iterator[Mesh]:
@@ -81,51 +50,35 @@ def meshes(notes: Sequence[RankNotes]) -> Iterator[Mesh]:
     """
     size = len(notes)
     groups = {group for own in notes for group in own.groups}
-    named = {mesh for own in notes for mesh in own.meshes}
-    names = {
-        line: axis.name
-        for mesh in map(_from_note, named)
-        for index, axis in enumerate(mesh.axes)
-        for line in mesh.lines(index)
-    }
-    whole = [mesh for mesh in named if len(mesh.ranks) == size]
-    candidates = [_from_note(mesh) for mesh in sorted(whole, key=lambda mesh: -len(mesh.shape))]
-    candidates += sorted(
-        (_row_major(shape, names) for shape in _factorisations(size)),
-        key=lambda mesh: (-mesh.count(groups), len(mesh.axes)),
-    )
+    created = dict.fromkeys(mesh for own in notes for mesh in own.meshes)
+    names = {line: axis.name for mesh in created for axis, line in _lines(mesh) if axis.name}
+    whole = [mesh for mesh in created if len(mesh.ranks) == size]
+    others = [_row_major(shape, names) for shape in _factorisations(size)]
+
+    def order(mesh: Mesh) -> tuple[int, int]:
+        lines = {line for _, line in _lines(mesh)}
+        return -len(lines & groups), len(mesh.axes)
+
     seen = set()
-    for mesh in candidates:
-        key = (mesh.ranks.shape, mesh.ranks.tobytes())
+    for mesh in [*sorted(whole, key=lambda mesh: -len(mesh.axes)), *sorted(others, key=order)]:
+        key = mesh.shape, mesh.ranks
         if key not in seen:
             seen.add(key)
             yield mesh
 
 
-def _from_note(note: MeshNote) -> Mesh:
-    """Return a device mesh without dimensions of size 1."""
-    sizes = [size for size in note.shape if size > 1]
-    names = [
-        name
-        for name, size in zip(note.names or [""] * len(note.shape), note.shape, strict=True)
-        if size > 1
-    ]
-    ranks = np.array(note.ranks, dtype=np.int64).reshape(sizes)
-    return Mesh(tuple(map(Axis, _named(names), sizes)), ranks)
+def _lines(mesh: Mesh) -> Iterator[tuple[Axis, tuple[int, ...]]]:
+    """Yield each line of a mesh with its axis."""
+    for index, axis in enumerate(mesh.axes):
+        for line in mesh.lines(index):
+            yield axis, line
 
 
 def _row_major(shape: tuple[int, ...], names: Mapping[tuple[int, ...], str]) -> Mesh:
     """Return the mesh of a factorisation; an axis is named after one of its groups."""
-    ranks = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    mesh = Mesh(tuple(map(Axis, [""] * len(shape), shape)), ranks)
-    found = [names.get(mesh.lines(axis)[0], "") for axis in range(len(shape))]
-    return Mesh(tuple(map(Axis, _named(found), shape)), ranks)
-
-
-def _named(names: Sequence[str]) -> list[str]:
-    """Return the names, with default names where there is none."""
-    defaults = DEFAULT_NAMES.get(len(names), [f"axis {index}" for index in range(len(names))])
-    return [name or default for name, default in zip(names, defaults, strict=True)]
+    mesh = Mesh(tuple(Axis("", size) for size in shape), tuple(range(math.prod(shape))))
+    found = [names.get(mesh.lines(index)[0], "") for index in range(len(shape))]
+    return Mesh(tuple(map(Axis, found, shape)), mesh.ranks)
 
 
 def _factorisations(size: int) -> list[tuple[int, ...]]:
@@ -141,21 +94,22 @@ def _factorisations(size: int) -> list[tuple[int, ...]]:
     return [shape for shape in shapes if len(shape) <= MAX_AXES]
 
 
-def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement]) -> Mesh:
+def named(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement]) -> Mesh:
     """Return the mesh with names for unnamed axes: ``dp`` splits rows, ``tp`` splits parameters."""
     placements = list(parameters)
-    axes: list[Axis] = []
-    for index, axis in enumerate(mesh.axes):
+    defaults = DEFAULT_NAMES.get(
+        len(mesh.axes), [f"axis {index}" for index, _ in enumerate(mesh.axes)]
+    )
+    names = [axis.name for axis in mesh.axes]
+    for index, name in enumerate(names):
         ways = {placement[index] for placement in placements if index < len(placement)}
-        name = axis.name
-        if name in UNNAMED or name.startswith("axis "):
-            if input_placement[index : index + 1] == (ROWS,):
-                name = "dp"
-            elif any(way.startswith(("S", "@")) for way in ways):
-                name = "pp" if all(way.startswith("@") for way in ways) else "tp"
-        taken = any(other.name == name for other in (*mesh.axes, *axes))
-        axes.append(axis if taken else Axis(name, axis.size))
-    return Mesh(tuple(axes), mesh.ranks)
+        usual = ""
+        if input_placement[index : index + 1] == (ROWS,):
+            usual = "dp"
+        elif any(way.startswith(("S", "@")) for way in ways):
+            usual = "pp" if all(way.startswith("@") for way in ways) else "tp"
+        names[index] = name or (usual if usual not in names else defaults[index])
+    return Mesh(tuple(map(Axis, names, mesh.shape)), mesh.ranks)
 
 
 def is_split_way(way: str) -> bool:
@@ -164,6 +118,13 @@ def is_split_way(way: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------- combinations
+
+
+def in_shape(mesh: Mesh, by_rank: Sequence[Sketch | None]) -> Grid:
+    """Return the ranks' sketches in the shape of a mesh."""
+    parts = np.empty(len(mesh.ranks), dtype=object)
+    parts[:] = [by_rank[rank] for rank in mesh.ranks]
+    return parts.reshape(mesh.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +168,9 @@ class Tolerance:
 
 
 def _ratio(value: float, most: float) -> float:
-    if value <= most:
-        return value / most if most else 0.0
-    return value / most if most else math.inf
+    if most:
+        return value / most
+    return math.inf if value else 0.0
 
 
 def combinations(
@@ -266,9 +227,9 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
 
     def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
-        parts_left = [part for part in parts if part.norm > 0]
-        is_number = parts[0].lengths == (1,)
-        is_scaled = 1 < len(parts_left) == len(scales(parts_left[0], parts_left, tolerance))
+        first, *others = [part for part in parts if part.norm > 0] or parts
+        is_number = parts[0].lengths == (1,)  # any number is a multiple of any other
+        is_scaled = others and all(multiple(part, first, tolerance) for part in others)
         if replicated(parts) or (is_scaled and not is_number):
             return None
         return added(parts, squares=False)
@@ -332,10 +293,14 @@ def explain(
             return Explanation(placement, 1.0, reordered=True)
     for placement, whole, own in pairs:
         factor = _factor(whole, own)
-        if factor is not None:
-            deviation = tolerance.deviation(whole.scaled(1 / factor), own)
-            if deviation <= 1:
-                return Explanation(placement, deviation, factor)
+        if own.lengths == (1,):
+            factor = _simple(factor)
+        if factor:
+            scaled = Explanation(
+                placement, tolerance.deviation(whole.scaled(1 / factor), own), factor
+            )
+            if scaled.holds:
+                return scaled
     return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
 
 
@@ -353,14 +318,26 @@ def _is_reordered(
 ) -> bool:
     """Return True if the columns of a split dimension are the reference's in another order."""
     splits = {int(way[2:-1]) for way in filter(is_split_way, placement)}
-    if len(splits) != 1 or whole.lengths != reference.lengths:
-        return False
-    dim = splits.pop()
-    return tolerance.deviation(whole.with_sorted(dim), reference.with_sorted(dim)) <= 1
+    return len(splits) == 1 and has_columns_of(whole, reference, splits.pop(), tolerance)
 
 
-def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float | None:
-    """Return the factor that fits best; of a single number only one that is a simple ratio."""
+def has_columns_of(one: Sketch, other: Sketch, dim: int, tolerance: Tolerance) -> bool:
+    """Return True if two sketches have the same columns along a dimension, in any order."""
+    return (
+        one.lengths == other.lengths
+        and tolerance.deviation(one.with_sorted(dim), other.with_sorted(dim)) <= 1
+    )
+
+
+def multiple(part: Sketch, reference: Sketch, tolerance: Tolerance) -> float | None:
+    """Return the factor by which a tensor is a multiple of another, or None if it is none."""
+    factor = _factor(part, reference)
+    is_multiple = factor and tolerance.deviation(part.scaled(1 / factor), reference) <= 1
+    return factor if is_multiple else None
+
+
+def _factor(whole: Sketch, reference: Sketch) -> float | None:
+    """Return the factor that fits best, or None if there is none."""
     if whole.lengths != reference.lengths:
         return None
     mine = np.concatenate([column[0] for column in whole.columns])
@@ -370,34 +347,15 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     if whole.has_squares and reference.has_squares and reference.norm > 0:
         size = whole.norm / reference.norm
         factor = -size if abs(factor + size) < NEAR * size else size
-    if not math.isfinite(factor) or abs(factor) < 1e-9:
+    return factor if math.isfinite(factor) and abs(factor) >= 1e-9 else None
+
+
+def _simple(factor: float | None) -> float | None:
+    """Return a whole number or its reciprocal that is near a factor, or None."""
+    if factor is None:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    if simple and len(its) == 1:  # any number is a multiple of any other
-        whole_number = round(larger)
-        if whole_number < 2 or abs(larger - whole_number) > NEAR * larger:
-            return None
-        ratio = whole_number if abs(factor) > 1 else 1 / whole_number
-        return math.copysign(ratio, factor)
-    return factor
-
-
-def scales(
-    reference: Sketch,
-    by_rank: Sequence[Sketch | None],
-    tolerance: Tolerance,
-    *,
-    simple: bool = True,
-) -> dict[int, float]:
-    """Return the factors of the ranks that hold a multiple of the reference.
-
-    A single number is a multiple of any other, so with ``simple`` its factor must be simple.
-    """
-    factors = {}
-    for rank, part in enumerate(by_rank):
-        factor = None if part is None else _factor(part, reference, simple=simple)
-        if part is not None and factor is not None:
-            scaled = part.scaled(1 / factor)
-            if tolerance.deviation(scaled, reference) <= 1:
-                factors[rank] = factor
-    return factors
+    whole = round(larger)
+    if whole < 2 or abs(larger - whole) > NEAR * larger:
+        return None
+    return math.copysign(whole if abs(factor) > 1 else 1 / whole, factor)

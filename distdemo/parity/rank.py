@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def record_function(
 ) -> None:
     """Call a function on this rank, with its numbers first if it names them. Collective."""
     rank.set_variables()
-    names = function.__code__.co_varnames if hasattr(function, "__code__") else ()
+    names = list(inspect.signature(function).parameters)
     numbers = (rank.rank, rank.world_size)[: leading(names)]
     _record(rank, recording, lambda: function(*numbers, *args))
 

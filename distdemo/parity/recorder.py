@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -33,14 +34,13 @@ from torch.optim.optimizer import (
 from distdemo.calls.record.frames import in_backward, opaque, source_line
 from distdemo.launcher.rank import Rank
 from distdemo.parity.model import WRAPPER, Model, innermost, title_of
-from distdemo.parity.records import EVALUATION, Clip, MeshNote, Note, RankNotes, Recording
+from distdemo.parity.records import EVALUATION, Axis, Clip, Key, Mesh, Note, RankNotes, Recording
 from distdemo.parity.sketches import write_notes
 from distdemo.parity.start import MODEL_AXES, Start, local
 
 PIECE = 1 << 16  # elements that are converted to float64 at a time: larger ones fragment the heap
 MAX_TENSORS = 20_000
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
-Key = tuple[str, int, str]
 
 
 class Recorder:
@@ -57,19 +57,20 @@ class Recorder:
         self._start = Start(Path(recording.folder))
         self._folder = Path(recording.folder) / recording.run
         self._model = Model()
-        self._own = RankNotes(rank.rank, 0, ())
-        self._notes: dict[Key, Note] = {}
-        self._sketches: dict[Key, list[torch.Tensor]] = {}
-        self._numbers = 0
+        self._lists: dict[str, dict[Any, None]] = defaultdict(dict)  # fields of RankNotes
+        self._lines: dict[str, Any] = {}  # other fields of RankNotes
+        self._tensors: dict[Key, tuple[Note, list[torch.Tensor]]] = {}
+        self._numbers = 0  # in all sketches
+        self._left_out = 0
         self._step = 0
         self._depth = 0
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
-        self._backward_calls = 0  # in this step
+        self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
-        self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
-        self._clipped: set[str] = set()  # names of parameters, in this step
+        self._gradients: dict[str, int] = {}  # places of parameters in the order of gradients
+        self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
         self._states: list[tuple[torch.Tensor, int]] = []
         self._meshes: list[DeviceMesh] = []
 
@@ -86,7 +87,7 @@ class Recorder:
         register_optimizer_step_pre_hook(self._hook(self._before_step))
         register_optimizer_step_post_hook(self._hook(self._after_step))
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))
-        _wrap(BaseProcess, "start", self._on_process)
+        _wrap(BaseProcess, "start", lambda _: self._note_line("started"))
         _wrap(DeviceMesh, "__init__", self._meshes.append)
         _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
         clip = nn.utils.clip_grad_norm_
@@ -98,8 +99,7 @@ class Recorder:
             parameters = [parameters] if is_one else list(parameters)
             before_clip(parameters)
             norm = clip(parameters, *args, **named)
-            if self._step < self._recording.steps:
-                self._add("clips", Clip(self._step, float(local(norm)), _line()))
+            self._add("clips", Clip(self._step, float(local(norm)), _line()))
             return norm
 
         nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_ = noted
@@ -112,7 +112,7 @@ class Recorder:
         """Return the function as a hook that computes no gradients."""
 
         def hook(*args: Any, **_: Any) -> None:
-            if in_backward():  # activations that are computed again
+            if self._has_left or in_backward():  # activations that are computed again
                 return
             self._has_grad = torch.is_grad_enabled()
             with torch.no_grad():
@@ -122,16 +122,17 @@ class Recorder:
 
     def _add(self, field: str, value: Any) -> None:
         """Add a value to one of the lists in this rank's notes, once."""
-        known = getattr(self._own, field)
-        if value not in known:
-            change: dict[str, Any] = {field: (*known, value)}
-            self._own = replace(self._own, **change)
+        self._lists[field][value] = None
+
+    def _note_line(self, field: str) -> None:
+        """Note the first line of the user that did something."""
+        self._lines.setdefault(field, _line())
 
     def _enter(self, module: nn.Module, _: Any) -> None:
         if self._depth == 0:
             self._begin(module)
         self._depth += 1
-        self._states.append((torch.get_rng_state(), len(self._own.random)))
+        self._states.append((torch.get_rng_state(), len(self._lists["random"])))
 
     def _exit(self, module: nn.Module, args: Any, named: Any, output: Any) -> None:
         self._depth -= 1
@@ -141,7 +142,7 @@ class Recorder:
             self._add_activation("input", "input", [*args, *named.values()])
         if name == WRAPPER:
             return
-        if len(self._own.random) == known and not torch.equal(state, torch.get_rng_state()):
+        if len(self._lists["random"]) == known and not torch.equal(state, torch.get_rng_state()):
             self._add("random", name)
         is_batch_norm = isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
         if is_batch_norm and module.training:
@@ -151,49 +152,45 @@ class Recorder:
     def _begin(self, root: nn.Module) -> None:
         """Begin a call of the model: end the step before it, and learn its parameters."""
         self._end_step()
-        if self._step >= self._recording.steps:
+        if self._step == self._recording.steps:
             self._leave()
+            while self._rank.world_size == 1:  # before the program writes a checkpoint
+                time.sleep(60)
+            return
         self._is_training = self._has_grad
         added = self._model.add(root)
         if added:
             self._begin_parameters(added)
 
     def _on_gradient(self, name: str, _: torch.Tensor) -> None:
-        self._backwards[name] = None
+        self._gradients.setdefault(name, len(self._gradients))
 
     def _on_backward(self, tensors: Any = (), *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        self._own = replace(self._own, backward=self._own.backward or _line())
-        self._backward_calls += 1
+        self._note_line("backward")
+        self._backward_calls[self._step] += 1
         if roots and roots[0].numel() == 1:
             self._add_activation("loss", "loss", local(roots[0]).reshape(()))
 
-    def _on_process(self, _: BaseProcess) -> None:
-        self._own = replace(self._own, started=self._own.started or _line())
-
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._own = replace(self._own, stepped=self._own.stepped or _line())
-        settings = {
-            id(parameter): _settings(group)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._model.add_optimized(parameters)
+        self._note_line("stepped")
+        settings: dict[int, dict[str, float]] = {}
+        for group in optimizer.param_groups:
+            self._model.add_optimized(group["params"])
+            settings |= dict.fromkeys(map(id, group["params"]), _settings(group))
         self._add_gradients(settings)
 
     def _before_clip(self, parameters: list[torch.Tensor]) -> None:
         clipped = {id(parameter) for parameter in parameters}
         for name, parameter, gradient in self._in_order():
-            if id(parameter) in clipped and self._step < self._recording.steps:
+            if id(parameter) in clipped:
                 self._add_whole("gradient", self._step, name, gradient)
-                self._clipped.add(name)
+                self._clipped.add((self._step, name))
 
     def _after_step(self, *_: Any) -> None:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
-            self._add_parameters("parameter", self._step)
-            self._add_backward_calls()
+            self._add_parameters()
             self._write(self._step + 1)
 
     # --------------------------------------------------------------------------------- the steps
@@ -203,47 +200,43 @@ class Recorder:
 
         Without an optimizer, each backward pass is a step.
         """
-        if self._backward_calls and not self._own.optimizers:
+        if self._backward_calls[self._step] and not self._lists["optimizers"]:
             self._add_gradients()
             self._has_stepped = True
         if self._has_stepped:
-            if self._step < self._recording.steps:
-                self._add_parameters("parameter", self._step)
-            self._add_backward_calls()
+            self._add_parameters()
             self._step += 1
             self._has_stepped = False
-            self._clipped.clear()
 
-    def _add_backward_calls(self) -> None:
-        if len(self._own.backwards) == self._step:
-            counts = (*self._own.backwards, self._backward_calls)
-            self._own = replace(self._own, backwards=counts)
-        self._backward_calls = 0
-
-    def _leave(self, *, has_ended: bool = False) -> None:
+    def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
 
-        Until then the program continues, as another rank may need its next messages. A single rank
-        waits here instead, before the program writes a checkpoint.
+        Until then the program continues, as another rank may need its next messages.
         """
-        if not self._has_left:
-            self._has_left = True
-            self._write(self._step)
-            self._rank.send(None)
-            while self._rank.world_size == 1 and not has_ended:
-                time.sleep(60)
+        self._has_left = True
+        self._write(self._step)
+        self._rank.send(None)
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
-        self._end_step()
-        self._leave(has_ended=True)
+        if not self._has_left:
+            self._end_step()
+            self._leave()
 
     def _write(self, steps: int) -> None:
         self._note_groups()
-        steps = min(steps, self._recording.steps)
-        notes = replace(self._own, steps=steps, notes=tuple(self._notes.values()))
-        numbers = (array.numpy() for key in self._notes for array in self._sketches[key])
-        write_notes(self._folder, notes, numbers)
+        fields: dict[str, Any] = {name: tuple(values) for name, values in self._lists.items()}
+        own = RankNotes(
+            self._rank.rank,
+            steps,
+            notes=tuple(note for note, _ in self._tensors.values()),
+            left_out=self._left_out,
+            backwards=tuple(self._backward_calls[step] for step in range(steps)),
+            **fields,
+            **self._lines,
+        )
+        numbers = (array.numpy() for _, sketch in self._tensors.values() for array in sketch)
+        write_notes(self._folder, own, numbers)
 
     # ------------------------------------------------------------------------------- the tensors
 
@@ -251,7 +244,7 @@ class Recorder:
         """Add a tensor to those of this name, of all calls in this step."""
         step = self._step if self._is_training else EVALUATION
         tensor = _first(value, with_integers=kind == "input")
-        if tensor is None or step >= self._recording.steps or _is_masked(tensor):
+        if tensor is None or _is_masked(tensor):
             return
         tensor = local(tensor)
         if tensor.dim() < 2:
@@ -260,19 +253,18 @@ class Recorder:
             dim = tensor.dim() - 1 if tensor.dim() < 4 else 1
             columns = tensor.movedim(dim, -1)
         width = columns.shape[-1]
-        key = (kind, step, name)
-        known = self._notes.get(key)
-        if known is not None and known.lengths != (width,):
-            key = (kind, step, f"{name} [{width}]")
-            known = self._notes.get(key)
         rows = tensor.numel() // max(width, 1)
         sums = _columns(columns)
+        known, sketch = self._tensors.get((kind, step, name), (None, []))
+        if known is not None and known.lengths != (width,):
+            name = f"{name} [{width}]"
+            known, sketch = self._tensors.get((kind, step, name), (None, []))
         if known is None:
             line = _line() if kind == "output" else ""
-            self._put(key, tensor, (dim,), [sums], rows, line)
+            self._put(Note(kind, step, name, _dtype(tensor), (dim,), (width,), rows, line), [sums])
         else:
-            self._sketches[key][0] += sums
-            self._notes[key] = replace(known, rows=known.rows + rows)
+            sketch[0] += sums
+            self._tensors[known.key] = replace(known, rows=known.rows + rows), sketch
 
     def _add_whole(
         self,
@@ -286,42 +278,24 @@ class Recorder:
         own = local(tensor)
         own = own.reshape(1) if own.dim() == 0 else own
         dims = tuple(range(own.dim()))
-        sketch = [_columns(own.movedim(dim, -1)) for dim in dims]
         rows = own.numel() // max(own.shape[0], 1)
-        self._put((kind, step, name), own, dims, sketch, rows, settings=settings)
+        lengths = tuple(own.shape)
+        note = Note(kind, step, name, _dtype(own), dims, lengths, rows, settings=settings or {})
+        self._put(note, [_columns(own.movedim(dim, -1)) for dim in dims])
 
-    def _put(
-        self,
-        key: Key,
-        tensor: torch.Tensor,
-        dims: tuple[int, ...],
-        sketch: list[torch.Tensor],
-        rows: int,
-        line: str = "",
-        settings: dict[str, float] | None = None,
-    ) -> None:
-        if key not in self._notes:
+    def _put(self, note: Note, sketch: list[torch.Tensor]) -> None:
+        """Keep a note, unless there are too many."""
+        if note.key not in self._tensors:
             numbers = sum(array.numel() for array in sketch)
-            if len(self._notes) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
-                self._own = replace(self._own, left_out=self._own.left_out + 1)
+            if len(self._tensors) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
+                self._left_out += 1
                 return
             self._numbers += numbers
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        lengths = tuple(array.shape[1] for array in sketch)
-        shape = tuple(tensor.shape)
-        self._notes[key] = Note(*key, dtype, shape, dims, lengths, rows, line, settings or {})
-        self._sketches[key] = sketch
+        self._tensors[note.key] = note, sketch
 
-    def _repeat(self, key: Key, kind: str) -> None:
-        """Note a tensor again as one of another kind."""
-        if key in self._notes:
-            again = (kind, *key[1:])
-            self._notes[again] = replace(self._notes[key], kind=kind)
-            self._sketches[again] = self._sketches[key]
-
-    def _add_parameters(self, kind: str, step: int) -> None:
+    def _add_parameters(self) -> None:
         for name, parameter in self._model.parameters().items():
-            self._add_whole(kind, step, name, parameter)
+            self._add_whole("parameter", self._step, name, parameter)
 
     def _add_gradients(self, stepped: Mapping[int, dict[str, float]] | None = None) -> None:
         """Note gradients: of the parameters that an optimizer steps, and of those that none does.
@@ -330,24 +304,30 @@ class Recorder:
             stepped: Settings of the parameters that an optimizer is about to step, by their ids;
                 None if there is no optimizer.
         """
-        if self._step >= self._recording.steps:
-            return
         self._note_groups()
         for name, parameter, gradient in self._in_order():
-            kind = "clipped" if name in self._clipped else "gradient"
-            is_noted = (kind, self._step, name) in self._notes
+            kind = "clipped" if (self._step, name) in self._clipped else "gradient"
+            is_noted = (kind, self._step, name) in self._tensors
             is_stepped = stepped is None or id(parameter) in stepped
             if is_stepped or not is_noted:
                 settings = (stepped or {}).get(id(parameter), {})
                 self._add_whole(kind, self._step, name, gradient, settings)
 
     def _in_order(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        """Yield name, parameter and gradient in the order of gradients, where there is one."""
-        step = self._step
-        called = [name for kind, at, name in self._notes if (kind, at) == ("output", step)]
-        for name, parameter in self._model.in_order(self._backwards, called).items():
-            if parameter.grad is not None:
-                yield name, parameter, parameter.grad
+        """Yield name, parameter and gradient in the order of gradients, the last module first."""
+        called = [name for kind, at, name in self._tensors if (kind, at) == ("output", self._step)]
+        modules = {name: at for at, name in enumerate(called)}
+        last = len(self._gradients)
+
+        def place(name: str) -> tuple[int, int]:
+            return self._gradients.get(name, last), -modules.get(name.rpartition(".")[0], -1)
+
+        parameters = self._model.parameters()
+        last_first = [*reversed(parameters)]
+        for name in sorted(last_first, key=place):
+            gradient = parameters[name].grad
+            if gradient is not None:
+                yield name, parameters[name], gradient
 
     def _begin_parameters(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Note the initial parameters, and give them the values of the reference."""
@@ -364,10 +344,7 @@ class Recorder:
                     self._add("copied" if placed else "unplaced", name)
             if start == "move":
                 _move(name, local(parameter), self._recording.epsilon)
-            if start == "move" or name in self._own.copied:
-                self._add_whole("initial", 0, name, parameter)
-            else:
-                self._repeat(("start", 0, name), "initial")
+            self._add_whole("initial", 0, name, parameter)
             if parameter.requires_grad and not self._model.is_fsdp:
                 note: Any = partial(self._on_gradient, name)
                 torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
@@ -383,13 +360,17 @@ class Recorder:
             self._add("data_groups", tuple(sorted(members.get(data_group, {}))))
         for mesh in self._meshes:
             with suppress(Exception):  # of a release without these attributes
-                names = tuple(mesh.mesh_dim_names or ())
                 ranks = mesh.mesh
-                shape = tuple(ranks.shape)
-                self._add("meshes", MeshNote(names, shape, tuple(ranks.flatten().tolist())))
-                for axis in (axis for axis, name in enumerate(names) if name in MODEL_AXES):
-                    lines = ranks.movedim(axis, -1).reshape(-1, ranks.shape[axis]).tolist()
-                    self._start.model_lines.update(tuple(sorted(line)) for line in lines)
+                names = mesh.mesh_dim_names or [""] * ranks.dim()
+                axes = map(Axis, names, ranks.shape)
+                own = Mesh(
+                    tuple(axis for axis in axes if axis.size > 1), tuple(ranks.flatten().tolist())
+                )
+                self._add("meshes", own)
+                for index, axis in enumerate(own.axes):
+                    if axis.name in MODEL_AXES:
+                        lines = (tuple(sorted(line)) for line in own.lines(index))
+                        self._start.model_lines.update(lines)
 
 
 # ------------------------------------------------------------------------------------ the sketches
@@ -397,15 +378,18 @@ class Recorder:
 
 def _columns(tensor: torch.Tensor) -> torch.Tensor:
     """Return sums and sums of squares over all dimensions but the last, as two rows."""
-    rows = tensor.detach().reshape(-1, tensor.shape[-1]) if tensor.numel() else tensor[:0]
     width = tensor.shape[-1]
     total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
     if tensor.numel():
-        for piece in torch.split(rows, max(1, PIECE // width)):
+        for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
             exact = piece.double()
             total[0] += exact.sum(0)
             total[1] += exact.square().sum(0)
     return total.cpu()
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, float]:

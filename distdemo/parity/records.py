@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from distdemo.encoding import derived
@@ -12,6 +13,8 @@ EVALUATION = -1
 """Step of tensors that are computed without gradients."""
 KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "parameter")
 GRADIENTS = ("gradient", "clipped")
+Key = tuple[str, int, str]
+"""Kind, step and name of a tensor."""
 
 
 # ------------------------------------------------------------------------------------- from a rank
@@ -22,20 +25,20 @@ class Recording:
     """Settings of one recorded run.
 
     Attributes:
-        folder: Temporary folder of the command, which holds the runs' files.
-        run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
         steps: Number of training steps to record; then the program is stopped.
+        seed: Seed for torch, NumPy and random on every rank, or None.
         start: ``save`` the initial parameters, ``copy`` them from those that were saved, copy them
             and ``move`` each by one unit in the last place, or ``keep`` the program's own.
-        seed: Seed for torch, NumPy and random on every rank, or None.
+        run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
+        folder: Temporary folder of the command, which holds the runs' files.
         epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
     """
 
-    folder: str
-    run: str
-    steps: int
-    start: str
+    steps: int = 2
     seed: int | None = None
+    start: str = "copy"
+    run: str = "ranks"
+    folder: str = ""
     epsilon: float = 0.0
 
 
@@ -50,8 +53,7 @@ class Note:
         step: Number of the training step.
         name: Name of the module or parameter.
         dtype: Name of the type.
-        shape: Shape at the first call.
-        dims: Dimensions that the sketch keeps.
+        dims: Dimensions that the sketch keeps; of a tensor without dimensions, ``(0,)``.
         lengths: Length of each.
         rows: Number of elements per column of the first kept dimension, over all calls.
         line: The user's line that called the module.
@@ -62,12 +64,16 @@ class Note:
     step: int
     name: str
     dtype: str
-    shape: tuple[int, ...]
     dims: tuple[int, ...]
     lengths: tuple[int, ...]
     rows: int = 0
     line: str = ""
     settings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Kind, step and name."""
+        return self.kind, self.step, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,36 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class MeshNote:
-    """A device mesh: its dimensions' names, its shape and the ranks in order."""
+class Axis:
+    """Dimension of the mesh of ranks."""
 
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Mesh of ranks, such as a device mesh of the program, without dimensions of size 1.
+
+    Attributes:
+        axes: Dimensions; the name of one that the program has not named is empty.
+        ranks: Ranks in row-major order.
+    """
+
+    axes: tuple[Axis, ...]
     ranks: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(axis.size for axis in self.axes)
+
+    def lines(self, axis: int) -> list[tuple[int, ...]]:
+        """Return the ranks of each line along an axis."""
+        size = self.shape[axis]
+        stride = math.prod(self.shape[axis + 1 :])
+        starts = (at for at in range(len(self.ranks)) if at // stride % size == 0)
+        return [self.ranks[at : at + stride * size : stride] for at in starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +146,7 @@ class RankNotes:
     steps: int
     notes: tuple[Note, ...]
     groups: tuple[tuple[int, ...], ...] = ()
-    meshes: tuple[MeshNote, ...] = ()
+    meshes: tuple[Mesh, ...] = ()
     data_groups: tuple[tuple[int, ...], ...] = ()
     backward: str = ""
     stepped: str = ""
@@ -132,14 +162,6 @@ class RankNotes:
 
 
 # -------------------------------------------------------------------------------------- the report
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Dimension of the mesh of ranks."""
-
-    name: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)

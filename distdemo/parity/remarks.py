@@ -41,12 +41,11 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
     ]
     if absent:
         yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
-    if comparing.steps < steps and comparing.has_training:
+    if 0 < comparing.steps < steps:
         yield f"The program made only {plural(comparing.steps, 'step')}."
-    steps_made = max(notes.steps for notes in ranks)
-    if not comparing.has_training and not steps_made:
+    if not any(notes.steps for notes in ranks):
         yield "The program computes no gradients: only outputs are compared."
-    elif comparing.has_training and not comparing.learns:
+    elif comparing.steps and not comparing.learns:
         yield "All gradients are zero, so they and the parameters prove nothing."
     left_out = max(notes.left_out for notes in ranks)
     if left_out:
@@ -55,25 +54,22 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
 
 def _unlike_starts(comparing: Comparing) -> Iterator[str]:
     """Yield remarks on split parameters that the ranks drew differently from the reference."""
-    equal: list[str] = []
-    scaled: list[str] = []
+    equal = []
+    scaled = []
     starts = [key for key in comparing.keys if key[0] == "start"]
-    wholes = [sketch for key in starts for sketch in comparing.reference.sketches(key)]
-    if not all(whole and math.isfinite(whole.norm) for whole in wholes):
+    wholes = {key: comparing.reference.sketches(key)[0] for key in starts}
+    if not all(whole and math.isfinite(whole.norm) for whole in wholes.values()):
         return  # some were never initialised
-    for _, _, name in starts:
-        pieces = [own for own in comparing.ranks.sketches(("start", 0, name)) if own and own.norm]
-        whole = comparing.reference.sketches(("start", 0, name))[0]
-        if len(pieces) < 2 or whole is None or not _varies(whole):
-            continue
-        if pieces[0].lengths == whole.lengths:
+    for key, whole in wholes.items():
+        pieces = [own for own in comparing.ranks.sketches(key) if own and own.norm]
+        if len(pieces) < 2 or not whole or pieces[0].lengths == whole.lengths or not _varies(whole):
             continue
         if all(distance(own, pieces[0]) == (0, 0) for own in pieces):
-            equal.append(name)
+            equal.append(key[2])
         ratio = _scale(pieces) / _scale([whole])
         deviation = 1 / math.sqrt(min(_count(pieces), _count([whole])))
         if max(SCALE, UNLIKELY * deviation) < abs(math.log(ratio)) < MOST:
-            scaled.append(f"{name} ({ratio:.3g} times)")
+            scaled.append(f"{key[2]} ({ratio:.3g} times)")
     if equal:
         yield (
             f"Drawn alike by ranks that hold different pieces: {_listed(equal)}. Give each of "

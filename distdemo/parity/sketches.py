@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,16 +148,16 @@ def read_notes(folder: Path, rank: int) -> tuple[RankNotes, list[Sketch]] | None
     try:
         text = read_file(folder / f"rank-{rank}.json", max_bytes=MAX_NOTES_BYTES)
         data = read_file(folder / f"rank-{rank}.f64", max_bytes=MAX_BYTES)
+        notes = decode(RankNotes, loads(text, max_bytes=MAX_NOTES_BYTES))
+        return notes, list(_sketches(notes.notes, np.frombuffer(data, dtype="<f8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise _damaged(rank, error) from error
-    try:
-        notes = decode(RankNotes, loads(text, max_bytes=MAX_NOTES_BYTES))
-        numbers = np.frombuffer(data, dtype="<f8")
-        return notes, list(_sketches(notes.notes, numbers))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise _damaged(rank, error) from error
+        raise DistdemoError(
+            f"What rank {rank} has recorded can't be read.",
+            f"{str(error).rstrip('.')}.",
+            "Check that the program leaves distdemo's temporary files alone.",
+        ) from error
 
 
 def _sketches(notes: Sequence[Note], numbers: Numbers) -> Iterator[Sketch]:
@@ -173,11 +172,3 @@ def _sketches(notes: Sequence[Note], numbers: Numbers) -> Iterator[Sketch]:
         if not columns or len(columns) != len(note.dims):
             raise ValueError(f"{note.name} has {len(columns)} dimensions")
         yield Sketch(note.dims, tuple(columns), note.rows)
-
-
-def _damaged(rank: int, error: Any) -> DistdemoError:
-    return DistdemoError(
-        f"What rank {rank} has recorded can't be read.",
-        f"{str(error).rstrip('.')}.",
-        "Check that the program leaves distdemo's temporary files alone.",
-    )

@@ -7,10 +7,8 @@ rank from its groups.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.encoding import decode, encode, loads
-from distdemo.files import read_file
-
-ALIGNMENT = 64  # bytes
 MAX_SECTIONS = 4  # of a packed parameter: gate and up, or q, k and v
-MAX_INDEX_BYTES = 64 << 20
 MODEL_AXES = ("tp", "model", "mp", "tensor", "ep", "pp")
 """Names of mesh dimensions along which parameters are split by hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A parameter in the file: its type, its shape and where it begins."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -45,7 +29,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Start:
-    """File of initial parameters.
+    """Initial parameters of the reference, in files.
 
     Args:
         folder: Folder of the command.
@@ -56,48 +40,19 @@ class Start:
 
     def __init__(self, folder: Path) -> None:
         self.model_lines: set[tuple[int, ...]] = set()
-        self._index_file = folder / "start.json"
-        self._data_file = folder / "start.bin"
-        self._index: dict[str, Entry] = {}
-        self._data = torch.empty(0, dtype=torch.uint8)
+        self._folder = folder
+        self._wholes: dict[str, torch.Tensor] = {}
 
     def save(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Append parameters to the file."""
-        with self._data_file.open("ab") as file:
-            for name, parameter in parameters.items():
-                tensor = local(parameter).cpu().contiguous()
-                file.write(bytes(-file.tell() % ALIGNMENT))
-                dtype = str(tensor.dtype).removeprefix("torch.")
-                self._index[name] = Entry(dtype, tuple(tensor.shape), file.tell())
-                file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
-        text = json.dumps(encode(self._index, decodable=True))
-        self._index_file.write_text(text, encoding="utf-8")
+        """Write parameters into one more file."""
+        number = len(list(self._folder.glob("start-*.pt")))
+        tensors = {name: local(parameter).cpu() for name, parameter in parameters.items()}
+        torch.save(tensors, self._folder / f"start-{number}.pt")
 
     def load(self) -> None:
-        """Open the file that the reference has written, if it has."""
-        if self._index_file.exists():
-            text = read_file(self._index_file, max_bytes=MAX_INDEX_BYTES)
-            self._index = decode(dict[str, Entry], loads(text, max_bytes=MAX_INDEX_BYTES))
-            size = self._data_file.stat().st_size
-            self._data = torch.from_file(
-                str(self._data_file), shared=False, size=size, dtype=torch.uint8
-            )
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the parameters in the file."""
-        return frozenset(self._index)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a parameter of the reference."""
-        return self._index[name].shape
-
-    def whole(self, name: str) -> torch.Tensor:
-        """Return a parameter of the reference."""
-        entry = self._index[name]
-        dtype = getattr(torch, entry.dtype)
-        count = torch.Size(entry.shape).numel() * dtype.itemsize
-        return self._data[entry.offset : entry.offset + count].view(dtype).reshape(entry.shape)
+        """Open the files that the reference has written."""
+        for file in self._folder.glob("start-*.pt"):
+            self._wholes |= torch.load(file, map_location="cpu", mmap=True, weights_only=True)
 
     def place(self, name: str, parameter: torch.Tensor) -> bool | None:
         """Copy the reference's values into a parameter, unless it has them.
@@ -105,9 +60,9 @@ class Start:
         Returns:
             True if they were copied, False if it had them, None if they can't be placed.
         """
-        if name not in self._index:
+        if name not in self._wholes:
             return None
-        whole = self.whole(name)
+        whole = self._wholes[name]
         own = local(parameter)
         if hasattr(parameter, "placements"):
             pieces = _of_dtensor(whole, parameter)

@@ -20,7 +20,6 @@ COLUMNS = {
     "parameter": ("parameter",),
 }
 MAX_ROWS = 40
-MAX_FACTS = 8
 
 
 def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
@@ -38,7 +37,7 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     if difference is not None:
         yield Summary(difference.what, ok=False)
         if difference.facts:
-            yield Paragraph("\n".join(f"  {fact}" for fact in difference.facts[:MAX_FACTS]))
+            yield Paragraph("\n".join(f"  {fact}" for fact in difference.facts))
         yield Paragraph(difference.hint)
     if report.tensors:
         yield _placements(report, sign)
@@ -88,21 +87,21 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
                     cells[column] = tensor
     grid = Grid([Column("tensor", folds=True), *(Column(name) for name in COLUMNS)])
     modules = {name for name, cells in rows.items() if "forward" in cells}
-    for name in _ordered(rows, modules):
+    names = [*_ordered(rows, modules)]
+    left_out = len(names) - MAX_ROWS
+    if left_out > 0:
+        at = names.index(difference.name) if difference and difference.name in names else 0
+        start = min(max(0, at - MAX_ROWS // 2), left_out)
+        names = names[start : start + MAX_ROWS]
+    for name in names:
         cells = rows[name]
         module, _, attribute = name.rpartition(".")
         title = f"  {attribute}" if name not in modules and (module or "model") in modules else name
         grid.rows.append(
             [title, *(_cell(cells.get(column), difference, sign) for column in COLUMNS)]
         )
-    if len(grid.rows) > MAX_ROWS:
-        left_out = len(grid.rows) - MAX_ROWS
-        marked = difference.name if difference else ""
-        names = [*_ordered(rows, modules)]
-        at = names.index(marked) if marked in names else 0
-        start = min(max(0, at - MAX_ROWS // 2), left_out)
-        shown = grid.rows[start : start + MAX_ROWS]
-        grid.rows[:] = [*shown, [f"{sign.more} {left_out:,} more; --format json has all"]]
+    if left_out > 0:
+        grid.rows.append([f"{sign.more} {left_out:,} more; --format json has all"])
     return grid
 
 

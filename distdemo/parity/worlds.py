@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
-from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
+from distdemo.parity.cases import Cases, subject
+from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
+from distdemo.parity.records import KINDS, Difference, Key, ParityReport, Recording
 from distdemo.parity.remarks import remarks
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
@@ -25,27 +24,6 @@ from distdemo.view.format import plural
 MAX_LINES = 3  # of a program's output
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Request for a comparison.
-
-    Attributes:
-        program: Program from the command line; None for a function of Python.
-        world_size: Number of ranks.
-        reference_size: Number of ranks of the reference.
-        steps: Number of training steps.
-        seed: Seed of all random numbers, or None to leave them to the program.
-        own_start: True to keep the parameters that the program has drawn.
-    """
-
-    program: Program | None
-    world_size: int
-    reference_size: int = 1
-    steps: int = 2
-    seed: int | None = None
-    own_start: bool = False
 
 
 OnMessage = Callable[[int, Any], bool]
@@ -62,70 +40,65 @@ class _Failed(Exception):
         self.world = world
 
 
-def measure_parity(request: Request, start: Start) -> ParityReport:
-    """Run the program on few ranks and on all, and compare them.
+def measure_parity(report: ParityReport, recording: Recording, start: Start) -> ParityReport:
+    """Run the program on few ranks and on all, and return the report with what was compared.
 
     Args:
-        request: Request for a comparison.
+        report: Program and numbers of ranks.
+        recording: Settings of the run on all ranks, without its folder.
         start: Function that starts a world.
     """
-    sizes = request.program, request.world_size, request.reference_size
-    report = ParityReport(*sizes, versions=versions())
+    report = replace(report, versions=versions())
     with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as folder:
         try:
-            return _compared(report, request, partial(_run, request, start, Path(folder)))
+            return _compared(
+                report, replace(recording, folder=folder), partial(_run, report, start)
+            )
         except _Failed as failed:
             return replace(report, failed_run=failed.run, world=failed.world)
 
 
-def _run(
-    request: Request, start: Start, folder: Path, name: str, how: str, epsilon: float = 0.0
-) -> RunNotes:
+def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     """Run the program and return what its ranks have noted.
-
-    Args:
-        request: Request for a comparison.
-        start: Function that starts a world.
-        folder: Folder of the command.
-        name: Name of the run.
-        how: Start of the parameters, see ``Recording``.
-        epsilon: See ``Recording``.
 
     Raises:
         _Failed: A rank failed before it had noted everything.
     """
-    size = request.world_size if name == "ranks" else request.reference_size
-    (folder / name).mkdir()
+    size = report.world_size if recording.run == "ranks" else report.reference_size
+    folder = Path(recording.folder) / recording.run
+    folder.mkdir()
     left = set()
 
     def on_message(rank: int, _: Any) -> bool:
         left.add(rank)
         return len(left) == size  # ends the world: a training may take days
 
-    recording = Recording(str(folder), name, request.steps, how, request.seed, epsilon)
     world = start(size, recording, on_message)
-    notes = [read_notes(folder / name, rank) for rank in range(size)]
-    written = [own for own in notes if own is not None]
-    has_steps = all(own.steps == request.steps for own, _ in written)
+    read = [read_notes(folder, rank) for rank in range(size)]
+    written = [notes for notes in read if notes is not None]
+    has_steps = all(notes.steps == recording.steps for notes, _ in written)
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
-        raise _Failed(name, world)
+        raise _Failed(recording.run, world)
     printed = world.outcomes[0].output
-    return run_notes(written, replace(world, verdict=None, outcomes=()), printed)
+    return RunNotes(written, replace(world, verdict=None, outcomes=()), printed)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
-def _compared(report: ParityReport, request: Request, run: Callable[..., RunNotes]) -> ParityReport:
-    copies = request.reference_size == 1
-    reference = run("reference", "save" if copies else "keep")
+def _compared(
+    report: ParityReport, recording: Recording, run: Callable[[Recording], RunNotes]
+) -> ParityReport:
+    copies = report.reference_size == 1
+    reference = run(replace(recording, run="reference", start="save" if copies else "keep"))
     report = replace(report, world=reference.world)
     if not reference.keys:
         return replace(report, difference=_nothing(reference))
-    moved = run("moved", "move", reference.epsilon)
+    moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
     if any(_differing(reference, moved, FAR)):
-        difference = _not_reproducible(reference, run("again", "copy" if copies else "keep"))
+        again = run(replace(recording, run="again", start="copy" if copies else "keep"))
+        difference = _not_reproducible(reference, again)
         if difference is not None:
             return replace(report, difference=difference)
-    ranks = run("ranks", "copy" if copies and not request.own_start else "keep")
+    ranks = run(recording if copies else replace(recording, start="keep"))
     comparing = Comparing(reference, moved, ranks)
     mesh, results = comparing.compare()
     return replace(
@@ -135,7 +108,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
         tensors=comparing.comparisons(results),
         difference=first_difference(Cases(comparing, mesh, results)),
         copied=len({name for notes in ranks.notes for name in notes.copied}),
-        notes=tuple(remarks(comparing, request.steps)),
+        notes=tuple(remarks(comparing, recording.steps)),
         world=ranks.world,
     )
 
@@ -168,9 +141,6 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
     if key is None:
         return None
     kind, step, name = key
-    tensor = f"the {kind}" if kind in ("input", "loss") else f"the {kind} of {name}"
-    if kind in ("start", "initial"):
-        tensor = f"the initial {name}"
     size = plural(len(reference.notes), "rank")
     random = {own for notes in reference.notes for own in notes.random}
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
@@ -179,7 +149,7 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
         hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
     return Difference(
         "reproducible",
-        f"The program is not reproducible on {size}: step {max(step, 0)}, {tensor} differs "
+        f"The program is not reproducible on {size}: step {max(step, 0)}, {subject(key)} differs "
         "between two runs.",
         hint=hint,
         kind=kind,
@@ -197,11 +167,9 @@ def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
     copied = ("start", "initial") if len(one.notes) == 1 else ()
     for key in (key for key in in_order if key[0] not in copied):
         for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
-            if mine is None or its is None:
-                if mine is not its:
+            if mine and its:
+                size = mine.norm * max(mine.rows, 1) ** 0.5
+                if distance(mine, its)[0] > share * size:
                     yield key
-                continue
-            rows = one.note(key)
-            size = mine.norm * max(1.0, (rows.rows if rows else 1) ** 0.5)
-            if distance(mine, its)[0] > share * size:
+            elif mine or its:
                 yield key

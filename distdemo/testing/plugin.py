@@ -13,15 +13,14 @@ import os
 import runpy
 import sys
 from bdb import BdbQuit
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distdemo.launcher import torch_import
-from distdemo.launcher.handover import hand_over
+from distdemo.launcher.handover import hand_over, runs_only
 from distdemo.launcher.torch_import import threads
 from distdemo.testing import RanksError
 from distdemo.testing.mark import SIZE, THIS_RANK, mark_of, options_of, parse_mark
@@ -68,16 +67,17 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def _is_alone() -> bool:
     """Return True if this process runs nothing but a session of pytest that has just started."""
-    if torch_import.from_warm_process or "torch" in sys.modules or len(threads()) > 1:
-        return False
-    main = sys.modules["__main__"]
-    module = getattr(main.__spec__, "name", "")
-    is_script = Path(sys.argv[0]).name == "pytest" and getattr(main, "__file__", "") == sys.argv[0]
-    return is_script or module == "pytest.__main__"
+    is_used = torch_import.from_warm_process or "torch" in sys.modules or len(threads()) > 1
+    return not is_used and runs_only("pytest")
 
 
-def run_session() -> None:
-    """Run a session of pytest in the warm process, as its script does, and exit as Python does."""
+def run_session(unblock: Callable[[], object]) -> None:
+    """Run a session of pytest in the warm process, as its script does, and exit as Python does.
+
+    Args:
+        unblock: Function that unblocks signals.
+    """
+    unblock()
     from distdemo.launcher.program import exit_handlers
     from distdemo.launcher.rank import exit_as_python
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from distdemo.encoding import decode
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher import handover
 from distdemo.warm.records import Answer, WarmReport
-
-if TYPE_CHECKING:
-    import socket
 
 LOAD_S = 120.0  # for the new process to import torch
 EXIT_S = 2.0  # for the old one to exit, before it is killed
@@ -85,7 +82,6 @@ def _start(idle_s: float) -> None:
         sys.path,
         stdin=null,
         stdout=null,
-        stderr=null,
         cwd="/",
         start_new_session=True,
     )
@@ -96,6 +92,8 @@ def _start(idle_s: float) -> None:
         problem = f"It {error}"
     if problem:
         host.close()
+        if _status().state == "warm":
+            return  # another command has started one at the same time
         raise DistdemoError(
             "The warm process can't be started.",
             f"{problem}.",
@@ -107,13 +105,13 @@ def _start(idle_s: float) -> None:
 
 def _stop() -> bool:
     """End the warm process, if there is one; return True if there was."""
-    connection = handover.connect()
-    if connection is None:
-        with suppress(OSError):  # of a machine that was switched off
-            Path(handover.folder(), handover.NAME).unlink()
+    try:
+        with handover.connect() as connection:
+            pid = handover.peer(connection)[0]
+    except OSError:
+        with suppress(OSError):  # otherwise it is of a machine that was switched off
+            os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
         return False
-    with connection:
-        pid = handover.peer(connection)[0]
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -126,23 +124,19 @@ def _stop() -> bool:
 
 def _status() -> WarmReport:
     """Return the state of the warm process, as a command that is typed here would find it."""
-    connection = handover.connect()
-    if connection is None:
+    try:
+        with handover.connect() as connection:
+            pid = handover.peer(connection)[0]
+            answer = decode(Answer, handover.ask(connection, PROGRAM))
+    except FileNotFoundError:
         return WarmReport("none")
-    with connection:
-        pid = handover.peer(connection)[0]
-        answer = _answer(connection)
+    except TimeoutError:
+        return WarmReport("unusable", cold=f"it hasn't answered for {handover.ANSWER_S:g} seconds.")
+    except (OSError, ValueError) as error:
+        return WarmReport("unusable", cold=f"{error}.")
     return WarmReport(
         "warm", pid, _memory_bytes(pid), answer.left_s, answer.commands, answer.reason
     )
-
-
-def _answer(connection: socket.socket) -> Answer:
-    """Ask as a command does, without a program that follows."""
-    try:
-        return decode(Answer, handover.ask(connection, PROGRAM))
-    except (OSError, ValueError):
-        return Answer("The warm process doesn't answer.", 0, 0.0)
 
 
 def _memory_bytes(pid: int) -> int:

@@ -15,16 +15,16 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
+import multiprocessing
 import os
 import select
-import selectors
 import signal
 import socket
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from importlib import import_module
@@ -47,6 +47,8 @@ PRELOADED = ("command", "rank", "view")  # modules of every feature
 
 def serve(channel: Channel) -> None:
     """Serve until the process is idle or out of date; first report an error, or an empty text."""
+    _set_signals(ignored={signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     idle_s: float = channel.receive()
     with torch_import.recorded_variables() as names:
         _load_modules()
@@ -58,13 +60,17 @@ def serve(channel: Channel) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
         listener.listen()
-        os.close(os.pidfd_open(os.getpid()))  # needs Linux 5.3
+        os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
         os.close(folder)
     except OSError as error:
+        with suppress(OSError):  # it has a socket
+            Path(place).rmdir()
         channel.send(str(error))
         return
     with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
         host = _Host(listener, idle_s, channel.variables | names, cleanup)
+        with open(os.devnull, "wb") as null:  # noqa: PTH123 - as above
+            os.dup2(null.fileno(), 2)  # up to here, of the command that waits
         channel.send("")
         channel.close()
         host.run()
@@ -100,35 +106,34 @@ class _Host:
         self._idle_s = idle_s
         self._cleanup = cleanup
         self._names = names
-        self._files = same.files()
+        self._paths = same.loaded_files()
+        self._states = same.states(self._paths)
         self._facts = {
             **handover.own_facts(),
             **same.variables(os.environ, names),
         }
         self._commands = 0
         self._last = time.monotonic()
-        self._guardians: dict[int, int] = {}  # by descriptor: process id
-        self._selector = selectors.DefaultSelector()
+        self._guardians: set[int] = set()  # process ids
 
     def run(self) -> None:
         """Fork a guardian for every client, until this process is idle, old or asked to exit."""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        with suppress(SystemExit), self._selector, self._listener:
-            self._selector.register(self._listener, selectors.EVENT_READ)
+        wake: list[Any] = [handover.wake_up_pipe((signal.SIGTERM, signal.SIGCHLD))]
+        with self._listener:
             while True:
-                ready = self._selector.select(LOOK_S)
+                ready = select.select([self._listener, *wake], [], [], LOOK_S)[0]
+                if wake[0] in ready and signal.SIGTERM in os.read(wake[0], 64):
+                    return
+                self._reap()
                 if not self._is_wanted():
                     return  # a client that is waiting for an answer runs its program itself
-                for key, _ in ready:
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    else:
-                        self._reap(key.fd)
+                if self._listener in ready:
+                    self._accept()
 
     def _is_wanted(self) -> bool:
         """Return True if the files are those that were loaded, and the socket is still there."""
         is_idle = time.monotonic() - self._last > self._idle_s and not self._guardians
-        return not is_idle and _inode() == self._inode and same.files() == self._files
+        return not is_idle and _inode() == self._inode and same.states(self._paths) == self._states
 
     def _accept(self) -> None:
         """Fork a guardian for the next client."""
@@ -141,18 +146,16 @@ class _Host:
                 guardian = os.fork()
                 if guardian == 0:
                     self._guard(connection, pid)
-                descriptor = os.pidfd_open(guardian)
-                self._guardians[descriptor] = guardian
-                self._selector.register(descriptor, selectors.EVENT_READ)
+                self._guardians.add(guardian)
 
-    def _reap(self, descriptor: int) -> None:
-        """Record the end of a guardian."""
-        _, status = os.waitpid(self._guardians.pop(descriptor), 0)
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
-        if status == 0:  # its program has run
-            self._commands += 1
-            self._last = time.monotonic()
+    def _reap(self) -> None:
+        """Forget the guardians that have exited."""
+        for guardian in [*self._guardians]:
+            pid, status = os.waitpid(guardian, os.WNOHANG)
+            self._guardians.discard(pid)
+            if pid and status == 0:  # its program has run
+                self._commands += 1
+                self._last = time.monotonic()
 
     # --------------------------------------------------------------------- in the guardian
 
@@ -160,11 +163,11 @@ class _Host:
         """Answer the client, run its program, and exit: with 0 if the program has run."""
         status = 1
         try:
-            self._selector.close()
-            self._listener.close()
-            for fd in (*self._guardians, *self._cleanup.descriptors):
-                os.close(fd)
+            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._listener.close()
+            for fd in self._cleanup.descriptors:
+                os.close(fd)
             connection.settimeout(handover.ANSWER_S)
             request = _received(connection)
             reason = self._difference(request, client)
@@ -191,9 +194,7 @@ class _Host:
             return f"The entry of the process in /proc can't be read: {error.strerror}."
         theirs |= {**request.facts, **same.variables(request.environ, self._names)}
         reason = same.difference(theirs, {**ours, **self._facts})
-        if not reason and (name := same.shadowing(request.path[0])):
-            reason = f"{name} in {request.path[0] or '.'} hides a module of that name."
-        return reason
+        return reason or same.hidden_module(request.path)
 
 
 def _inode() -> int:
@@ -231,8 +232,7 @@ def _watch(connection: socket.socket, start: Callable[[], int]) -> None:
         connection: Connection to the client.
         start: Function that forks the program and returns its process id.
     """
-    wake: list[Any] = [handover.wake_up_pipe()]
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # the pipe is readable then
+    wake: list[Any] = [handover.wake_up_pipe((signal.SIGCHLD,))]
     pid = start()
     while True:
         if connection in select.select([connection, *wake], [], [])[0]:
@@ -294,6 +294,9 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
         os.environ.update(request.environ)
         time.tzset()
         tempfile.tempdir = None
+        sys.executable = request.executable
+        multiprocessing.set_executable(sys.executable)
+        sys.orig_argv = [*request.orig_argv]
         sys.argv = [*request.argv]
         sys.path[:] = request.path
         _open_streams()
@@ -301,9 +304,11 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
         if numpy_random is not None:
             numpy_random.seed()
         torch_import.from_warm_process = True
-        _restore_signals(int(client["SigIgn"], 16), int(client["SigBlk"], 16))
+        _set_signals(ignored=_signals_of(client["SigIgn"]))
+        blocked = _signals_of(client["SigBlk"])
         module, _, function = request.program.rpartition(".")
-        getattr(import_module(module), function)()
+        program = getattr(import_module(module), function)
+        program(partial(signal.pthread_sigmask, signal.SIG_SETMASK, blocked))
     except KeyboardInterrupt:  # before the program had a handler
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -335,16 +340,14 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _restore_signals(ignored: int, blocked: int) -> None:
-    """Ignore and block the signals that the client does, and let the others act.
-
-    Args:
-        ignored: Set of signals, as in ``/proc/PID/status``.
-        blocked: Set of signals, in the same form.
-    """
-    numbers = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-    for number in numbers:
+def _set_signals(ignored: Collection[int]) -> None:
+    """Ignore these signals, and let the others do what they do in a new Python."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN if ignored >> (number - 1) & 1 else own)
-    mask = {number for number in numbers if blocked >> (number - 1) & 1}
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(number, signal.SIG_IGN if number in ignored else own)
+
+
+def _signals_of(mask: str) -> set[int]:
+    """Return the signals in a mask of ``/proc/PID/status``."""
+    bits = int(mask, 16)
+    return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}

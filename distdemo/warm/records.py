@@ -22,6 +22,8 @@ class Request:
 
     Attributes:
         program: Function to call.
+        executable: ``sys.executable``.
+        orig_argv: ``sys.orig_argv``.
         argv: ``sys.argv``.
         path: ``sys.path``.
         environ: Environment variables.
@@ -30,6 +32,8 @@ class Request:
     """
 
     program: Program
+    executable: str
+    orig_argv: tuple[str, ...]
     argv: tuple[str, ...]
     path: tuple[str, ...]
     environ: Mapping[str, str]
@@ -65,7 +69,7 @@ class WarmReport:
         cold: Reason why a command typed here would not run in it; empty if it would.
     """
 
-    state: Literal["warm", "stopped", "none"]
+    state: Literal["warm", "stopped", "none", "unusable"]
     pid: int | None = None
     memory_bytes: int = 0
     idle_s: float = 0.0

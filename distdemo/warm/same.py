@@ -6,9 +6,10 @@ is a text; its name is how ``distdemo warm --status`` reports a difference.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def process_facts(pid: int) -> dict[str, str]:
         facts[f"limit on {line[4:26].strip()}"] = " ".join(line[26:].split())
     for namespace in sorted(os.listdir(entry / "ns")):
         facts[f"{namespace} namespace"] = str((entry / "ns" / namespace).readlink())
+    with suppress(OSError), (entry / "numa_maps").open(errors="replace") as maps:
+        facts["memory policy"] = maps.readline().partition(" ")[2].partition(" ")[0]
     facts["root folder"] = str((entry / "root").readlink())
     for file, name in FILES.items():
         facts[name] = ""
@@ -90,37 +93,56 @@ def variables(environ: Mapping[str, str], names: Collection[str]) -> dict[str, s
     return {name: environ[name] for name in acting.union(names, VARIABLES) if name in environ}
 
 
-def files() -> dict[str, str]:
-    """Return the state of the files of all loaded modules, and of the folders of packages.
+def loaded_files() -> set[str]:
+    """Return the files of all loaded modules and libraries, and the folders of packages.
 
     Installing a package, or removing one, changes its folder.
     """
-    paths = {path for path in sys.path if path.endswith("-packages")}
-    paths.update(
-        filter(None, (getattr(module, "__file__", "") for module in [*sys.modules.values()]))
-    )
+    folders = [path for path in sys.path if path.endswith("-packages")]
+    startup = [str(file) for folder in folders for file in Path(folder).glob("*.pth")]
+    modules = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+    mapped = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    libraries = {line[line.index("/") :] for line in mapped if ".so" in line and "/" in line}
+    return {*folders, *startup, *libraries, *modules} - {""}
+
+
+def states(paths: Collection[str]) -> dict[str, str]:
+    """Return the state of each file and folder, by path; empty if it is gone."""
     states = dict.fromkeys(paths, "")
     for path in paths:
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116 - a thousand times, and twice as fast
             states[path] = f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
     return states
 
 
-def shadowing(folder: str) -> str:
-    """Return the name of a file or folder that Python would import in place of a loaded module.
+def hidden_module(path: Sequence[str]) -> str:
+    """Return a sentence on a file that Python would import in place of a loaded module, or "".
 
     Args:
-        folder: First folder of the client's ``sys.path``: that of its script, or the working one.
+        path: The client's ``sys.path``. First it has the folder of the script, or the working one,
+            and those of PYTHONPATH, then Python's own.
     """
-    with suppress(OSError), os.scandir(os.path.abspath(folder)) as entries:
-        for entry in entries:
-            module = sys.modules.get(entry.name.partition(".")[0])
-            is_code = entry.name.endswith((".py", ".so", ".pyc")) or entry.is_dir()
-            place = getattr(module, "__file__", None) or ""
-            if module is not None and is_code and not place.startswith(entry.path):
-                return entry.name
+    own = os.path.dirname(os.__file__)
+    for folder in itertools.takewhile(lambda folder: folder != own, path):
+        with suppress(OSError), os.scandir(os.path.abspath(folder)) as entries:
+            for entry in entries:
+                if _hides_module(entry):
+                    return f"{entry.name} in {folder or '.'} hides a module of that name."
     return ""
+
+
+def _hides_module(entry: os.DirEntry[str]) -> bool:
+    name = entry.name.partition(".")[0]
+    if name in sys.modules:
+        loaded = getattr(sys.modules[name], "__file__", None)
+        if loaded is None or loaded.startswith(entry.path):  # it is built in, or this one
+            return False
+    elif name not in ("sitecustomize", "usercustomize"):
+        return False
+    if entry.is_dir():
+        return any(file.startswith("__init__.") for file in os.listdir(entry.path))
+    return entry.name.endswith((".py", ".so", ".pyc"))
 
 
 def difference(theirs: Facts, ours: Facts) -> str:
@@ -128,11 +150,17 @@ def difference(theirs: Facts, ours: Facts) -> str:
     for name in sorted(theirs.keys() | ours.keys()):
         here, there = theirs.get(name), ours.get(name)
         if here != there:
-            return f"{name} is {_shown(here)} here and {_shown(there)} in the warm process."
+            same = len(os.path.commonprefix([here or "", there or ""]))  # noqa: RUF071 - characters
+            shown = [_shown(text, same) for text in (here, there)]
+            return f"{name} differs: {shown[0]} here, {shown[1]} in the warm process."
     return ""
 
 
-def _shown(text: str | None) -> str:
+def _shown(text: str | None, same: int) -> str:
+    """Return a text, or the part of a long one that differs: ``same`` characters don't."""
     if text is None:
         return "not set"
-    return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}..."
+    if len(text) <= LONGEST:
+        return repr(text)
+    start = max(0, same - LONGEST // 2)
+    return f"...{text[start : start + LONGEST]!r}..."

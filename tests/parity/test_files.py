@@ -11,7 +11,7 @@ from distdemo.parity.records import Note, RankNotes
 from distdemo.parity.sketches import distance, read_notes, write_notes
 
 SKETCH = sketch(np.arange(6.0).reshape(2, 3))
-NOTES = RankNotes(1, 2, (Note("gradient", 0, "w", "float32", (2, 3), (0, 1), (2, 3)),))
+NOTES = RankNotes(1, 2, (Note("gradient", 0, "w", "float32", (0, 1), (2, 3)),))
 
 
 def test_what_a_rank_wrote_is_read_back(tmp_path):
@@ -28,7 +28,6 @@ def test_what_a_rank_wrote_is_read_back(tmp_path):
     ("name", "content", "text"),
     [
         ("rank-1.json", b"{", "can't be read"),
-        ("rank-1.json", b"[]", "is not an object"),
         ("rank-1.json", b'{"rank": "1"}', "is not a int"),
         ("rank-1.f64", b"12345678", "fewer numbers"),
         ("rank-1.f64", b"123", "can't be read"),
@@ -42,7 +41,7 @@ def test_a_damaged_file_is_an_error(tmp_path, name, content, text):
 
 
 def test_a_note_with_a_negative_length_is_an_error(tmp_path):
-    note = Note("gradient", 0, "w", "float32", (2, 3), (0, 1), (2, -3))
+    note = Note("gradient", 0, "w", "float32", (0, 1), (2, -3))
     write_notes(tmp_path, RankNotes(1, 2, (note,)), SKETCH.columns)
     with pytest.raises(DistdemoError, match="fewer numbers"):
         read_notes(tmp_path, 1)

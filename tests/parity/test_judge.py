@@ -10,9 +10,9 @@ import pytest
 from sketching import sketch
 
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import Comparing, run_notes
+from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import Clip, MeshNote, Note, RankNotes
+from distdemo.parity.records import Axis, Clip, Mesh, Note, RankNotes
 
 ROWS = 8
 RATE = 0.1
@@ -26,18 +26,17 @@ class Notes:
         self.notes = []
         self.sketches = []
 
-    def add(self, kind, step, name, array, *, rows=0, settings=None):
+    def add(self, kind, step, name, array, *, settings=None):
         array = np.asarray(array, dtype=np.float64)
         is_activation = kind in ("input", "output", "loss")
         dims = (array.ndim - 1,) if is_activation else tuple(range(array.ndim))
         own = sketch(
             array.reshape(1) if array.ndim == 0 else array, (0,) if array.ndim == 0 else dims
         )
-        shape = array.shape
-        rows = rows or (array.size // shape[-1] if shape else 1)
+        rows = array.size // array.shape[-1] if array.shape else 1
         line = f"line of {name}"
         kept = (own.dims, own.lengths, rows, line, settings or {})
-        self.notes.append(Note(kind, step, name, "float64", shape, *kept))
+        self.notes.append(Note(kind, step, name, "float64", *kept))
         self.sketches.append(replace(own, rows=rows))
 
     def finished(self, rank, **settings):
@@ -105,7 +104,7 @@ def train(fault, size, moved=0.0, of=None):
                 gradients[rank] = clipped[rank]
             weights[rank] = weights[rank] - lr * gradients[rank]
             note.add("parameter", step, "weight", weights[rank])
-    return run_notes(
+    return RunNotes(
         [note.finished(rank, **settings(rank, size)) for rank, note in enumerate(notes)]
     )
 
@@ -300,7 +299,7 @@ def test_what_agrees_before_a_difference_is_counted():
 # ----------------------------------------------------------------------------- tensor parallelism
 
 
-TP = MeshNote(("tp",), (2,), (0, 1))
+TP = Mesh((Axis("tp", 2),), (0, 1))
 
 
 def split_layer(*, norm=None, output=None, splits_rows=False):
@@ -347,7 +346,7 @@ def split_layer(*, norm=None, output=None, splits_rows=False):
             notes.add("parameter", 0, "norm.weight", np.ones(3) - of_norm)
             own_notes, sketches = notes.finished(rank, meshes=(TP,) if size > 1 else ())
             ranks.append((replace(own_notes, steps=1), sketches))
-        runs.append(run_notes(ranks))
+        runs.append(RunNotes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
     mesh, results = comparing.compare()
     return first_difference(Cases(comparing, mesh, results)), results
