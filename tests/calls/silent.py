@@ -513,7 +513,7 @@ def right_gradients(rank: int, wrong: bool) -> None:
         dist.broadcast(weight, 0)
     total.backward(retain_graph=True)  # type: ignore[no-untyped-call]
     dist.all_reduce(weight.grad)
-    model = DistributedDataParallel(Normed())
+    model = DistributedDataParallel(Normed(), broadcast_buffers=False)  # torch 2.8 can't twice
     parts = [model(torch.randn(3, 4)).sum() for _ in range(2)]
     loss = parts[0] + parts[1]
     dist.all_reduce(parts[0])  # to print it
