@@ -74,6 +74,11 @@ class Cleanup:
         stdin = self._process.stdin
         return () if stdin is None or stdin.closed else (stdin.fileno(),)
 
+    def keep_files(self) -> None:
+        """Remove no file: another process owns those of these names now."""
+        self._paths = ()
+        self._process.kill()
+
     def close(self) -> None:
         """Clean up now."""
         with suppress(OSError, subprocess.TimeoutExpired):  # the process was killed or stopped

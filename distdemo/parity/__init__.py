@@ -1,1 +1,12 @@
-"""``distdemo parity``: the same program on one rank and on N, and the first tensor that differs."""
+"""``distdemo parity``: the same program on one rank and on N, and the first tensor that differs.
+
+From a run to its verdict::
+
+    rank, recorder, model, start  in a rank: note each tensor, copy the reference's parameters
+    sketches                      what is kept of a tensor, and the files that carry it
+    worlds                        run the program on one rank, again with moved parameters, and on N
+    compare, placements           how far a tensor may differ, and how the ranks make it together
+    judge, forward, backward      the first tensor that is wrong, and the verdict on it
+    cases, hints                  what the verdicts know of a tensor, and their sentences
+    remarks, view                 what else to say, and the table
+"""

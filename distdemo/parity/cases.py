@@ -48,8 +48,8 @@ class Case:
         parts: Sketch of each rank.
         reference: The reference's.
         tolerance: How far they may differ.
-        pieces: What a rank holds, with the same piece of the reference, by rank. Of a split tensor
-            only the columns of the split dimension are known.
+        pieces: Piece that a rank holds, with the same piece of the reference, by rank. Of a split
+            tensor only the columns of the split dimension are known.
     """
 
     key: Key
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def wholes(self) -> Pieces:
-        """What a rank holds, with the whole reference, by rank."""
+        """Tensor of each rank that has one, with the whole reference, by rank."""
         return {rank: (part, self.reference) for rank, part in enumerate(self.parts) if part}
 
     def right_ranks(self, pieces: Pieces) -> tuple[list[int], list[int]]:

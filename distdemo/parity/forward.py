@@ -219,11 +219,10 @@ def _partial_output(cases: Cases, until: Key) -> tuple[Key, int] | None:
 
 def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
     """Return the placement in which only a bias is too much, and how often it is added."""
-    tables = cases.comparing.reference.tables[0]
-    own = tables.get(("initial", 0, f"{case.key[2]}.bias"))
+    own = cases.comparing.reference.sketches(("initial", 0, f"{case.key[2]}.bias"))[0]
     if own is None:
         return (), 0
-    bias = own[1].columns[0][0] * tables[case.key][0].rows
+    bias = own.columns[0][0] * case.reference.rows
     parts = in_shape(cases.mesh, case.parts)
     found: list[tuple[Placement, int]] = []
     for placement, whole in combinations(parts, case.tolerance, {"mean"}):

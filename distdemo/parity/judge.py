@@ -55,8 +55,10 @@ def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
     wrong = wrong_parameters(cases.results)
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
+    learned = (*GRADIENTS, "parameter")
+    matters = any(key[0] in learned or not cases.comparing.learns for key in causes)
     found = seeds_difference(cases) or fewer_steps_difference(cases)
-    if found is None and any(_matters(cases, key) for key in causes):
+    if found is None and matters:
         key = _first(cases, causes)
         first = cases.case(key)
         found = (
@@ -129,11 +131,6 @@ def _is_shared_loss(cases: Cases, key: Key) -> bool:
         strict=False,
     )
     return any(way in ("mean", "P") and rows == "R" and out != ROWS for way, rows, out in ways)
-
-
-def _matters(cases: Cases, key: Key) -> bool:
-    """Return True if a cause changes what the program learns."""
-    return key[0] in (*GRADIENTS, "parameter") or not cases.comparing.learns
 
 
 def _is_hidden(cases: Cases, key: Key) -> bool:

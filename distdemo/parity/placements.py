@@ -183,12 +183,11 @@ def combinations(
         tolerance: Tolerance for replicas of a tensor.
         without: Placements that make no sense for this tensor: ``mean``, ``S(batch)``, ``P``.
     """
-    first, *others = itertools.permutations(range(parts.ndim))
-    yield from _combined(parts, first, tolerance, without)
-    for order in others:  # it matters if a dimension is split along two axes
+    for at, order in enumerate(itertools.permutations(range(parts.ndim))):
         for placement, whole in _combined(parts, order, tolerance, without):
             splits = list(filter(is_split_way, placement))
-            if len(splits) > len(set(splits)):
+            order_matters = len(splits) > len(set(splits))  # a dimension is split along two axes
+            if at == 0 or order_matters:
                 yield placement, whole
 
 
@@ -197,22 +196,20 @@ def _combined(
 ) -> Iterator[tuple[Placement, Sketch]]:
     """Combine the parts along the last axis of this order, then along the other axes."""
     if parts.ndim == 0:
-        if parts.item() is not None:
+        if parts.item():
             yield (), parts.item()
         return
     axis = order[-1]
     rest = [other - (other > axis) for other in order[:-1]]
     moved = np.moveaxis(parts, axis, -1)
     lines = [list(line) for line in moved.reshape(-1, moved.shape[-1])]
+    held = [[part for part in line if part] for line in lines]
     for name, way in _ways(lines, tolerance):
+        if name in without:
+            continue
         wholes = np.empty(len(lines), dtype=object)
-        for index, line in enumerate(lines):
-            held = [part for part in line if part is not None]
-            wholes[index] = way(held) if held else None
-        is_possible = all(
-            whole is not None or not any(line) for whole, line in zip(wholes, lines, strict=True)
-        )
-        if is_possible and name not in without:
+        wholes[:] = [way(parts) if parts else None for parts in held]
+        if all(whole is not None for whole, parts in zip(wholes, held, strict=True) if parts):
             reduced = wholes.reshape(moved.shape[:-1])
             for placement, whole in _combined(reduced, rest, tolerance, without):
                 yield (*placement[:axis], name, *placement[axis:]), whole
@@ -224,6 +221,10 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
     def replicated(parts: list[Sketch]) -> Sketch | None:
         same = all(tolerance.deviation(part, parts[0]) <= 1 for part in parts[1:])
         return parts[0] if same else None
+
+    def mean(parts: list[Sketch]) -> Sketch | None:
+        total = added(parts, squares=False)
+        return None if total is None else total.scaled(1 / len(parts))
 
     def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
@@ -244,12 +245,7 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
     if others:
         return []  # of modules that only have the same name
     joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
-    return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
-
-
-def _mean(line: list[Sketch]) -> Sketch | None:
-    total = added(line, squares=False)
-    return None if total is None else total.scaled(1 / len(line))
+    return [("R", replicated), ("mean", mean), (ROWS, added), *joins, ("P", partial)]
 
 
 # ----------------------------------------------------------------------------------- explanations
@@ -273,11 +269,11 @@ def explain(
         tolerance: Tolerance of this tensor.
         usual: Placement of the model's input.
     """
-    pairs = [(placement, whole, own) for placement, whole in ways for own in references]
     is_zero_sum = _is_zero_sum(references, tolerance)
     pairs = [
         (placement, whole, own)
-        for placement, whole, own in pairs
+        for placement, whole in ways
+        for own in references
         if "P" not in placement or (whole.rows == own.rows and not is_zero_sum)
     ]
     pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)

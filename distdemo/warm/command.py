@@ -63,7 +63,8 @@ def warm(session: Session, options: WarmOptions) -> Result:
     with spinner("loading torch", enabled=session.shows_progress and not options.stop):
         was_warm = _stop()
         if options.stop:
-            return Result(WarmReport("stopped" if was_warm else "none"), view.warm_view, ok=True)
+            report = WarmReport("stopped") if was_warm else _status()
+            return Result(report, view.warm_view, ok=True)
         _start(60.0 * options.minutes)
     return Result(_status(), view.warm_view, ok=True)
 
@@ -108,9 +109,10 @@ def _stop() -> bool:
     try:
         with handover.connect() as connection:
             pid = handover.peer(connection)[0]
+    except ConnectionRefusedError:  # nobody listens: the machine was switched off
+        os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
+        return False
     except OSError:
-        with suppress(OSError):  # otherwise it is of a machine that was switched off
-            os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
         return False
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
@@ -133,7 +135,7 @@ def _status() -> WarmReport:
     except TimeoutError:
         return WarmReport("unusable", cold=f"it hasn't answered for {handover.ANSWER_S:g} seconds.")
     except (OSError, ValueError) as error:
-        return WarmReport("unusable", cold=f"{error}.")
+        return WarmReport("unusable", cold=f"{getattr(error, 'strerror', None) or error}.")
     return WarmReport(
         "warm", pid, _memory_bytes(pid), answer.left_s, answer.commands, answer.reason
     )

@@ -59,6 +59,7 @@ def serve(channel: Channel) -> None:
         folder = handover.open_folder(place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
+        inode = os.stat(handover.NAME, dir_fd=folder).st_ino
         listener.listen()
         os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
         os.close(folder)
@@ -68,7 +69,7 @@ def serve(channel: Channel) -> None:
         channel.send(str(error))
         return
     with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
-        host = _Host(listener, idle_s, channel.variables | names, cleanup)
+        host = _Host(listener, inode, idle_s, channel.variables | names, cleanup)
         with open(os.devnull, "wb") as null:  # noqa: PTH123 - as above
             os.dup2(null.fileno(), 2)  # up to here, of the command that waits
         channel.send("")
@@ -93,16 +94,22 @@ class _Host:
 
     Args:
         listener: Socket on which clients connect.
+        inode: Inode of the socket's name.
         idle_s: Seconds without a command after which it ends.
         names: Variables that were read while modules were imported.
         cleanup: Process that removes the socket.
     """
 
     def __init__(
-        self, listener: socket.socket, idle_s: float, names: set[str], cleanup: Cleanup
+        self,
+        listener: socket.socket,
+        inode: int,
+        idle_s: float,
+        names: set[str],
+        cleanup: Cleanup,
     ) -> None:
         self._listener = listener
-        self._inode = _inode()
+        self._inode = inode
         self._idle_s = idle_s
         self._cleanup = cleanup
         self._names = names
@@ -132,8 +139,11 @@ class _Host:
 
     def _is_wanted(self) -> bool:
         """Return True if the files are those that were loaded, and the socket is still there."""
+        if _inode() != self._inode:
+            self._cleanup.keep_files()
+            return False
         is_idle = time.monotonic() - self._last > self._idle_s and not self._guardians
-        return not is_idle and _inode() == self._inode and same.states(self._paths) == self._states
+        return not is_idle and same.states(self._paths) == self._states
 
     def _accept(self) -> None:
         """Fork a guardian for the next client."""
