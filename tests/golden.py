@@ -7,28 +7,21 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from distdemo.view.blocks import Block, Fitted, Paragraph, show_blocks, to_markdown
-from distdemo.view.console import Signs, signs
+from distdemo.view.console import Signs, in_memory, output, signs
 from distdemo.view.tables import Grid, fitting
 
 Blocks = Callable[[Signs], Iterable[Block]]
-
-
-def console_of(memory: io.TextIOWrapper, width: int) -> Console:
-    """Return a console that writes into memory, without colours."""
-    return Console(
-        file=memory, width=width, color_system=None, highlight=False, markup=False, emoji=False
-    )
 
 
 def drawn(blocks: Blocks, width: int = 80, encoding: str = "utf-8") -> str:
     """Return a report as a console of this width and encoding shows it, without colours."""
     file = io.BytesIO()
     memory = io.TextIOWrapper(file, encoding=encoding, errors="replace")
-    console = console_of(memory, width)
+    console = output(memory)
+    console.width = width
     show_blocks(console, blocks(signs(console)))
     memory.flush()
     return file.getvalue().decode(encoding)
@@ -43,7 +36,7 @@ def golden(file: Path, blocks: Blocks, *, wide: bool = False) -> None:
         wide: True if a table becomes a list at 80 columns. Otherwise it must not.
     """
     if not wide:
-        console = console_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), 80)
+        console = in_memory(80)
         for each in blocks(Signs()):
             if isinstance(each, Grid | Fitted):
                 draw = each.draw if isinstance(each, Fitted) else lambda _, grid=each: grid

@@ -361,6 +361,8 @@ class Session:
             sys.stdout.write(prompt)
             sys.stdout.flush()
         line = sys.stdin.readline(MAX_LINE)
+        if self.is_interactive and not line:  # Ctrl-D leaves the cursor behind the prompt
+            sys.stdout.write("\n")
         return line.strip() if line else None
 
     # ------------------------------------------------------------------------------- the end

@@ -39,7 +39,8 @@ ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|")
 _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│┤├┼┐┌┬┘└┴", "---xu*>*>*#.=-!~~abS|+++++++++")
 # A formula with its unit, or a number with its unit.
 _UNIT = "(?:[KMGT]?i?B|[TGM]B/s|[µm]?s|cores?)\\b"
-_UNBROKEN = re.compile(rf"\S+(?: [=×/+−] \S+)+(?: {_UNIT})?|\d {_UNIT}")
+_TERM = r"(?:(?:\d )?\S*\blg )?\S+"
+_UNBROKEN = re.compile(rf"{_TERM}(?: [=×/+−] {_TERM})+(?: {_UNIT})?|\d {_UNIT}")
 _HELD = "\ue000"
 """Stands for a space at which no line may end; Rich would break at a no-break space."""
 

@@ -18,7 +18,7 @@ WIDTHS = (60, 28, 22, 17, 12, 0)
 UNLIMITED = 10_000  # columns, to measure a table's full width
 NARROW = 60  # columns; on a narrower terminal, a table that doesn't fit becomes a list
 FRAME = 3  # columns around a cell
-LONG_WORD = 12  # letters; only longer words, such as paths, are broken
+LONG_WORD = 14  # letters; only longer words, such as paths, are broken
 LISTED = 3  # highest drop order of the columns in a list
 MANY = 16  # largest number of ranks of which all are shown
 ENDS = 4  # ranks shown from each end of more than that
@@ -110,34 +110,43 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
         draw: Function that returns the grid for a maximal width of a tensor's cell.
     """
     for width in WIDTHS:
-        grid = draw(width)
-        for most in sorted({column.drop_order for column in grid.columns}, reverse=True):
-            table = grid.up_to(most).table()
+        whole = draw(width)
+        for most in sorted({column.drop_order for column in whole.columns}, reverse=True):
+            grid = whole.up_to(most)
+            table = grid.table()
             if full_width(console, table) <= console.width:
                 return table
     # Other columns would be truncated, which turns a number into another one.
-    if console.width >= NARROW and _folds_well(console, grid):
+    if console.width >= NARROW and _fold(console, grid, table):
         return table
-    return draw(console.width - _indent(grid)).up_to(LISTED).lines()
+    return draw(console.width - _indent(whole)).up_to(LISTED).lines()
 
 
-def _folds_well(console: Console, grid: Grid) -> bool:
-    """Return True if the columns that fold would be wide enough for their words."""
+def _fold(console: Console, grid: Grid, table: Table) -> bool:
+    """Set the widths of the columns that fold; return False if that would break their words."""
     rigid = [index for index, column in enumerate(grid.columns) if not column.folds]
     rest = Grid(
         [grid.columns[index] for index in rigid],
         [[row[index] for index in rigid if index < len(row)] for row in grid.rows],
     )
     folding = [index for index, column in enumerate(grid.columns) if column.folds]
-    needed = full_width(console, rest.table()) + sum(_least_width(grid, i) for i in folding)
-    return bool(folding) and needed <= console.width
+    least = {index: min(LONG_WORD, _widest(grid, index, str.split)) for index in folding}
+    widths = {i: min(console.width, _widest(grid, i, str.splitlines)) for i in folding}
+    room = console.width - full_width(console, rest.table()) - FRAME * len(folding)
+    if not folding or sum(least.values()) > room:
+        return False
+    while sum(widths.values()) > room:
+        widest = max((i for i in folding if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+    for index, width in widths.items():
+        table.columns[index].width = width
+    return True
 
 
-def _least_width(grid: Grid, index: int) -> int:
-    """Return the width of a folding column, with its frame, in which no common word is broken."""
+def _widest(grid: Grid, index: int, split: Callable[[str], list[str]]) -> int:
+    """Return the width of the widest part of a column's cells: a word, or a line."""
     cells = [grid.columns[index].name, *(row[index] for row in grid.rows if index < len(row))]
-    words = (word for cell in cells for word in _text(cell).plain.split())
-    return FRAME + min(LONG_WORD, max(map(len, words), default=0))
+    return max((len(part) for cell in cells for part in split(_text(cell).plain)), default=0)
 
 
 def full_width(console: Console, table: Table) -> int:

@@ -550,7 +550,7 @@ def barrier_against_receive(rank: int, right: bool) -> None:
         dist.send(torch.ones(4), dst=1)
 
 
-@mistake("deadlock", 0, 1, real=True)
+@mistake("deadlock", 0, 1, real=torch.__version__ >= "2.10")  # its wait isn't recorded before
 def one_rank_waits_for_a_functional_collective(rank: int, right: bool) -> None:
     pair = [dist.new_group(pair) for pair in PAIRS][rank // 2]
     if rank == 0 or right:
@@ -819,7 +819,8 @@ def parameters_and_tensors_in_one_call(rank: int) -> None:
     grads = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
     _wait(*[dist.all_reduce(grad, async_op=True) for grad in grads])
     takes = [torch.zeros(3, 3) for _ in range(SIZE)]
-    dist.all_to_all(takes, [layer.weight, *[torch.ones(3, 3)] * (SIZE - 1)])
+    if torch.__version__ >= "2.12":  # gloo has no all_to_all with lists before
+        dist.all_to_all(takes, [layer.weight, *[torch.ones(3, 3)] * (SIZE - 1)])
     weight = layer.weight.detach().flatten()
     assert torch.equal(parts[0].flatten(), weight)
     own = torch.zeros(9)

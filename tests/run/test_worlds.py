@@ -108,7 +108,8 @@ def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
     report = run_world(world(2), write, on_output=take)
     assert report.ok, report.verdict
     for rank, text in pieces.items():
-        assert text == f"begin {rank}\n".encode() + b"x" * 1_000_000 + b"end"
+        written = text[text.find(b"begin") :]  # gloo of torch 2.8 writes a line before
+        assert written == f"begin {rank}\n".encode() + b"x" * 1_000_000 + b"end"
 
 
 def test_what_ranks_start_ends_with_them():

@@ -28,12 +28,12 @@ class TestEnds(OnTwoRanks):
         self.start()
         tensor = torch.full((2,), float(self.rank))
         dist.all_reduce(tensor)
-        self.assertEqual(tensor, torch.full((2,), 1.0 + self.rank))
+        self.assertEqual(tensor, torch.full((2,), 1.0 + self.rank))  # wrong
 
     def test_leaves(self):
         self.start()
         if self.rank == 1:
-            dist.all_reduce(torch.ones(2))
+            dist.all_reduce(torch.ones(2))  # alone
 
     def test_exits(self):
         sys.exit(5)
