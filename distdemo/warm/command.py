@@ -21,6 +21,7 @@ from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher import handover
 from distdemo.warm.records import Answer, WarmReport
 
+MINUTES = 30.0  # by default
 LOAD_S = 120.0  # for the new process to import torch
 EXIT_S = 2.0  # for the old one to exit, before it is killed
 PROGRAM = "distdemo.__main__.run_here"
@@ -31,14 +32,14 @@ class WarmOptions:
     """Options of ``distdemo warm``."""
 
     minutes: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="MINUTES",
             min=0.01,
             max=10_000,
-            help="Minutes without a command; then it exits.",
+            help="Minutes without a command, then it exits; 30 by default.",
         ),
-    ] = 30.0
+    ] = None
     status: Annotated[
         bool, typer.Option("--status", help="Show if it is running, and why commands don't use it.")
     ] = False
@@ -59,8 +60,9 @@ def warm(session: Session, options: WarmOptions) -> Result:
     from distdemo.view.progress import spinner
     from distdemo.warm import view
 
-    if options.status and options.stop:
-        raise UsageError("--status and --stop can't be combined.", "Use one of them.")
+    given = (options.status, options.stop, options.minutes is not None)
+    if sum(given) > 1:
+        raise UsageError("--status, --stop and --minutes can't be combined.", "Use one of them.")
     if options.status:
         return Result(_status(), view.warm_view, ok=True)
     with spinner("loading torch", enabled=session.shows_progress and not options.stop):
@@ -68,7 +70,7 @@ def warm(session: Session, options: WarmOptions) -> Result:
         if options.stop:
             report = WarmReport("stopped") if was_warm else _status()
             return Result(report, view.warm_view, ok=True)
-        _start(60.0 * options.minutes)
+        _start(60.0 * (options.minutes or MINUTES))
     return Result(_status(), view.warm_view, ok=True)
 
 

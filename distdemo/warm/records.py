@@ -64,7 +64,7 @@ class WarmReport:
         state: State of the warm process after the command.
         pid: Its process id, or None if there is none.
         memory_bytes: Its memory; a page that n processes share counts 1/n.
-        idle_s: Seconds without a command after which it exits.
+        left_s: Seconds without a command after which it exits.
         commands: Commands that have run in it.
         cold: Reason why a command typed here would not run in it; empty if it would.
     """
@@ -72,6 +72,6 @@ class WarmReport:
     state: Literal["warm", "stopped", "none", "unusable"]
     pid: int | None = None
     memory_bytes: int = 0
-    idle_s: float = 0.0
+    left_s: float = 0.0
     commands: int = 0
     cold: str = ""

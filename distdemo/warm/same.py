@@ -51,6 +51,7 @@ STATUS = {
 STAT = {16: "nice value", 37: "real-time priority", 38: "scheduling policy"}
 """Fields of ``/proc/PID/stat`` that must be equal, counted from the state."""
 FILES = {"cgroup": "control group", "oom_score_adj": "oom_score_adj", "attr/current": "label"}
+MAX_DIFFERENCES = 5  # that are reported
 LONGEST = 60  # characters of a value that are shown
 
 
@@ -142,14 +143,15 @@ def hidden_module(path: Sequence[str], words: Sequence[str]) -> str:
 
 
 def difference(theirs: Facts, ours: Facts) -> str:
-    """Return the first difference between two sets of facts as a sentence, or an empty text."""
+    """Return the differences between two sets of facts as sentences, or an empty text."""
+    differences = []
     for name in sorted(theirs.keys() | ours.keys()):
         here, there = theirs.get(name), ours.get(name)
         if here != there:
             same = len(os.path.commonprefix([here or "", there or ""]))  # noqa: RUF071 - characters
             shown = [_shown(text, same) for text in (here, there)]
-            return f"{name} differs: {shown[0]} here, {shown[1]} in the warm process."
-    return ""
+            differences.append(f"{name}: {shown[0]} here, {shown[1]} in the warm process.")
+    return " ".join(differences[:MAX_DIFFERENCES])
 
 
 def _shown(text: str | None, same: int) -> str:

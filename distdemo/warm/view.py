@@ -13,7 +13,7 @@ from distdemo.warm.records import WarmReport
 
 STATES = {
     "none": "is not running. distdemo warm starts one.",
-    "stopped": "has ended. distdemo warm starts one.",
+    "stopped": "has ended.",
     "unusable": "can't be used.",
 }
 
@@ -21,15 +21,16 @@ STATES = {
 def warm_view(report: WarmReport, _: Signs) -> Iterator[Block]:
     """Yield the state of the warm process, and why commands don't use it."""
     if report.state == "warm":
-        minutes = report.idle_s / 60
-        until = f"{round(minutes, 0 if minutes > 10 else 1):g} minutes"
+        minutes = round(report.left_s / 60)
+        left = plural(minutes, "minute") if minutes else plural(round(report.left_s), "second")
         yield Summary(
-            f"Torch is loaded ({report.memory_bytes / 1e6:.0f} MB) and stays for {until}, longer "
+            f"Torch is loaded ({report.memory_bytes / 1e6:.0f} MB) and stays for {left}, longer "
             "if commands run. distdemo warm --stop ends it.",
             ok=None,
         )
         ran = plural(report.commands, "command")
-        yield Paragraph(f"Process {report.pid}; {ran} so far.", colours.QUIET)
+        usage = "" if report.cold else " Commands typed here use it."
+        yield Paragraph(f"Process {report.pid}; {ran} so far.{usage}", colours.QUIET)
     else:
         yield Summary(f"The warm process {STATES[report.state]}", ok=None)
     if report.cold:
