@@ -74,7 +74,7 @@ def folder() -> str:
     """Return the path of the folder that has the socket of this user's warm process."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
-        os.close(open_folder(base))
+        os.close(open_folder(base if base.startswith("/") else ""))
     except OSError:  # not set, or others can put something there
         home = os.path.expanduser("~")  # noqa: PTH111 - pathlib is slow to import
         return f"{home}/.cache/distdemo-warm-{os.uname().nodename}"  # machines may share it

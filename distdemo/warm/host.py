@@ -55,9 +55,9 @@ def serve(channel: Channel) -> None:
     idle_s: float = channel.receive()
     _load_modules()
     gc.freeze()
+    place = handover.folder()
     try:
         os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
-        place = handover.folder()
         Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = handover.open_folder(place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
