@@ -173,7 +173,7 @@ def processes(comparisons: Sequence[Comparison], smoke: bool) -> Iterator[Result
 
 
 def warm(smoke: bool) -> Iterator[Result]:
-    """Yield the ratios with a warm process, in a folder of its own."""
+    """Yield the ratios with a warm process, in its own folder."""
     os.environ["XDG_RUNTIME_DIR"] = FILES.name
     try:
         run(distdemo_command("warm", "--quiet"))

@@ -68,7 +68,7 @@ def install(report: Callable[[str], object] | None = None) -> None:
         threading.Timer(RESEND_S, os.kill, (owner, number)).start()
 
     sys.unraisablehook = resend
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody can wait for a rank
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, ranks can't be waited for
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _on_signal)

@@ -82,7 +82,7 @@ def folder() -> str:
 
 
 def open_folder(path: str) -> int:
-    """Open the folder; nobody but this user and root can put anything into it.
+    """Open the folder, into which only this user and root can put anything.
 
     Raises:
         OSError: It doesn't exist, or others can use it.
@@ -145,8 +145,8 @@ def _is_accepted(connection: socket.socket, program: str) -> bool:
 def ask(connection: socket.socket, program: str) -> dict[str, object]:
     """Send the request and return the answer; its ``reason`` says why not, or is empty.
 
-    The request is in a file in memory, so that nobody waits for bytes. This process's descriptors
-    follow the answer: in the queue of a process that hangs they would keep pipes open.
+    The request is in a file in memory, so that neither side waits for bytes. This process's
+    descriptors follow the answer: in the queue of a process that hangs they would keep pipes open.
 
     Raises:
         OSError: The warm process has exited or doesn't answer.
@@ -252,7 +252,7 @@ def _follow(connection: socket.socket) -> None:
         if kind != STOPPED:
             _end(kind, number)
         _stop(number)
-        if not select.select(wake, [], [], 0)[0]:  # nobody stops an orphaned group
+        if not select.select(wake, [], [], 0)[0]:  # an orphaned group isn't stopped
             _send(connection, bytes([signal.SIGCONT]))
 
 

@@ -106,7 +106,7 @@ class Host:
         raise HostError(f"didn't answer within {seconds:g} s")
 
     def detach(self) -> None:
-        """Close the connection. A service that doesn't wait for it goes on without its client."""
+        """Close the connection. A service that doesn't wait for it continues without its client."""
         self.closed = True
         atexit.unregister(self.close)
         self._connection.close()

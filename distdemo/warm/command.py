@@ -110,12 +110,13 @@ def _start(idle_s: float) -> None:
 
 
 def _stop() -> bool:
-    """End the warm process, if there is one; return True if there was."""
+    """Stop the warm process, if there is one; return True if there was."""
     try:
         with handover.connect() as connection:
             process = os.pidfd_open(handover.peer(connection)[0])
-    except ConnectionRefusedError:  # nobody listens: the machine was switched off
-        os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
+    except ConnectionRefusedError:  # the process was killed, or the machine was switched off
+        with suppress(OSError):  # another command has removed it
+            os.unlink(handover.NAME, dir_fd=handover.open_folder(handover.folder()))
         return False
     except OSError:
         return False

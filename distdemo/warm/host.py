@@ -103,11 +103,7 @@ class _Host:
     """
 
     def __init__(
-        self,
-        listener: socket.socket,
-        inode: int,
-        idle_s: float,
-        cleanup: Cleanup,
+        self, listener: socket.socket, inode: int, idle_s: float, cleanup: Cleanup
     ) -> None:
         self._listener = listener
         self._inode = inode
@@ -182,7 +178,7 @@ class _Host:
             left = max(0.0, self._idle_s - (time.monotonic() - self._last))
             answer = json.dumps(encode(Answer(reason, self._commands, left), decodable=True))
             connection.send(answer.encode())
-            connection.settimeout(None)  # a stopped client stops nobody else
+            connection.settimeout(None)  # a stopped client holds up no other
             message, descriptors, *_ = socket.recv_fds(
                 connection, len(GO), handover.MAX_DESCRIPTORS
             )
@@ -358,7 +354,7 @@ def _open_streams() -> None:
 
 
 def _set_signals(ignored: Collection[int]) -> None:
-    """Ignore these signals, and give the others the handlers of a new Python."""
+    """Ignore these signals, and restore Python's own handlers of all other signals."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in ignored else own)

@@ -46,7 +46,7 @@ class Answer:
     """Answer of the warm process.
 
     Attributes:
-        reason: Difference because of which the program must run in its own process; else empty.
+        reason: Reason why the program must run in its own process, or empty.
         commands: Commands that have run in the warm process.
         left_s: Seconds without a command after which it exits.
     """
