@@ -38,9 +38,13 @@ def shown_runs() -> list[tuple[str, str]]:
 
 
 def words(output: str) -> Counter[str]:
-    """Count the words of an output without times, folders, versions and the tables' lines."""
+    """Count the words of an output without times, folders, versions and the tables' lines.
+
+    Whether a rank notices that it lost another one, or is stopped first, depends on the machine.
+    """
     output = re.sub(r"\d[\d.,]* (µs|ms|s)\b", "TIME", output)
     output = re.sub(r'File ".*/', 'File "', output)
+    output = re.sub(r"lost rank \d|stopped with the other ranks", "CONSEQUENCE", output)
     output = re.sub(r"^(Started by|distdemo \d|\.\.\.).*", "", output, flags=re.MULTILINE)
     return Counter(re.sub(r"[─-╿]", " ", output).split())
 
