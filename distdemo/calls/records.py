@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 Kind = Literal[
     "call",
@@ -33,6 +34,34 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
+KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
+Level = Literal["error", "warn", "note", "off"]
+"""An error ends and fails the run, a warning fails it with --strict, a note never does."""
+LEVEL_NAMES: tuple[Level, ...] = get_args(Level)
+Levels = Mapping[Kind, Level]
+"""Levels that the user has chosen, by kind."""
+
+
+def parse_levels(text: str) -> dict[Kind, Level]:
+    """Parse levels of findings, ``buffers=warn,order=off``.
+
+    Raises:
+        ValueError: A kind or level is unknown, or a kind has two levels.
+    """
+    levels: dict[Kind, Level] = {}
+    for pair in text.split(","):
+        name, _, given = pair.strip().partition("=")
+        kind = next((kind for kind in KIND_NAMES if kind == name), None)
+        level = next((level for level in LEVEL_NAMES if level == given), None)
+        if kind is None:
+            raise ValueError(f"{name!r} is no kind of finding. Kinds: {', '.join(KIND_NAMES)}.")
+        if level is None:
+            raise ValueError(f"{given!r} is no level. Levels: {', '.join(LEVEL_NAMES)}.")
+        if levels.setdefault(kind, level) != level:
+            raise ValueError(f"{kind} has two levels, {levels[kind]} and {level}.")
+    return levels
+
+
 Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled"]
 """Misuses of a call's memory or result; see match.rules."""
 
@@ -365,10 +394,10 @@ class LateRank:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error in the calls, and the ranks at fault.
+    """An error, a possible error or a remark on the calls, and the ranks at fault.
 
     Attributes:
-        kind: Kind of the error.
+        kind: Kind of the finding.
         what: Summary in one line.
         rows: What the ranks did; ranks that differ come last.
         before: Calls before the error, as text, or empty.
@@ -376,6 +405,7 @@ class Finding:
         ranks: Ranks at fault, usually the minority; empty in a deadlock of all.
         consequences: Ranks that wait for the ranks at fault, or fail because of them.
         so_far: True if calls that some ranks could still have made would change the ranks at fault.
+        level: What it does to the run.
     """
 
     kind: Kind
@@ -386,6 +416,7 @@ class Finding:
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     so_far: bool = False
+    level: Level = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +430,8 @@ class ReplicaSteps:
         unmarked: Parameters that weren't compared, as DDP doesn't hold them, and they were neither
             broadcast nor averaged; some of them.
         diverged: Those of these that were equal on all ranks before the first step, and differ now.
+        excluded: Parameters that ``--except`` names; some of them.
+        unmatched: Patterns of ``--except`` that match no parameter.
     """
 
     compared: int
@@ -406,6 +439,13 @@ class ReplicaSteps:
     checks: int
     unmarked: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """True if all parameters that were asked for were compared."""
+        return bool(self.compared or self.checks) and not (self.unmarked or self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)

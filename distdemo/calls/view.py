@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.calls.records import Finding
+from distdemo.calls.records import Finding, Level
 from distdemo.calls.text import reason
 from distdemo.view.blocks import Paragraph
 
+LABELS: dict[Level, str] = {"error": "", "warn": "Warning: ", "note": "Note: "}
 
-def finding_view(finding: Finding, *, warning: bool = False) -> Iterator[Paragraph]:
+
+def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
-    yield Paragraph(f"Warning: {finding.what}" if warning else finding.what)
+    yield Paragraph(f"{LABELS[finding.level]}{finding.what}")
     if rows := reason(finding):
         yield Paragraph(rows, verbatim=True)
     if finding.rule:

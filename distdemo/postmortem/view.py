@@ -23,7 +23,7 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
     for warning in report.warnings:
-        yield from finding_view(warning, warning=True)
+        yield from finding_view(warning)
     for finding in report.findings:
         yield from finding_view(finding)
     for note in report.notes[:MAX_NOTES]:

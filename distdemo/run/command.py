@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distdemo import backends
+from distdemo.calls.records import Kind, Level, parse_levels
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     OUTPUT,
@@ -26,6 +27,7 @@ from distdemo.cli.program import check_source, parse_program, preload
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
+    BadValue,
     Numbers,
     check_rank,
     file_to_write,
@@ -45,6 +47,14 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
 STALL = 60.0  # seconds
+
+
+def _findings(given: Any) -> dict[Kind, Level]:
+    """Parse levels of findings for Typer, which also passes defaults through it."""
+    try:
+        return parse_levels(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise BadValue(given, "no levels of findings.", str(error), "buffers=warn") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +86,23 @@ class RunOptions(ProgramOptions, WorldOptions):
             parser=whole(1),
             help="Compare replicated parameters after every step, or every EVERY steps; a "
             "difference is an error.",
+        ),
+    ] = None
+    excluded: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--except",
+            metavar="PATTERN",
+            help="Parameters that --check-replicas leaves out, such as 'experts.*'; repeatable.",
+            show_default=False,
+        ),
+    ] = None
+    findings: Annotated[
+        dict[Kind, Level] | None,
+        option(
+            _findings,
+            "KIND=LEVEL",
+            "Level of findings, such as buffers=warn,order=off: error, warn, note or off.",
         ),
     ] = None
     rules: Annotated[
@@ -135,11 +162,19 @@ def run(session: Session, options: RunOptions) -> Result:
     needs_calls = [
         *(options.calls, options.strict, options.record, options.rules, options.check_replicas),
         options.shake is not None,
+        options.findings,
     ]
+    if options.excluded and options.check_replicas is None:
+        raise UsageError(
+            "--except requires --check-replicas.",
+            "It names parameters that --check-replicas leaves out.",
+            "Add --check-replicas.",
+        )
     if options.sanitize == "off" and any(needs_calls):
         raise UsageError(
             "--no-sanitize can't be used here.",
-            "--calls, --strict, --record, --rules, --shake and --check-replicas use the sanitizer.",
+            "--calls, --strict, --record, --rules, --shake, --findings and --check-replicas use "
+            "the sanitizer.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -161,7 +196,10 @@ def run(session: Session, options: RunOptions) -> Result:
         ),
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),
-        partial=options.calls or has_output or any(own.text for own in report.ranks),
+        partial=options.calls
+        or has_output
+        or bool(report.warnings or report.notes)
+        or any(own.text for own in report.ranks),
         writes_failure=report.world is not None,
         files=() if timeline is None else timeline.files,
     )
@@ -255,7 +293,13 @@ def _execute(
             ended = report_of(stop)
         finally:
             stream.flush()
-        report = RunReport(program, world.world_size, ended, strict=options.strict)
+        report = RunReport(
+            program,
+            world.world_size,
+            ended,
+            strict=options.strict,
+            levels=options.findings or {},
+        )
         if inspector is not None:
             report = _inspected(report, inspector, options)
     returned = {}
@@ -281,6 +325,8 @@ def _sanitizer(
     inspector = Inspector(world, session.own_ranks(world.world_size), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
     inspector.judge.matcher.strict_replicas = options.check_replicas is not None
+    inspector.judge.matcher.excluded = options.excluded or ()
+    inspector.judge.levels = options.findings or {}
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",
@@ -303,6 +349,7 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         calls=judge.calls(),
         late=judge.lateness.ranking(judge.matcher.line),
         warnings=tuple(judge.warnings()),
+        notes=tuple(judge.notes()),
         shake=options.shake,
         replicas=judge.matcher.compared_steps() if options.check_replicas else None,
         stopped="" if report.findings or report.interrupted else inspector.stopped,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdemo.calls.records import CallCount, Finding, LateRank, ReplicaSteps
+from distdemo.calls.records import (
+    CallCount,
+    Finding,
+    Kind,
+    LateRank,
+    Level,
+    ReplicaSteps,
+)
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 
@@ -41,7 +48,9 @@ class RunReport:
         late: Ranks that others waited for, longest total first; with ``--calls``.
         findings: Findings of the sanitizer, one at most.
         warnings: Possible problems.
-        strict: True if warnings, and calls that were not compared, are failures.
+        notes: Remarks, which are no failures even with ``--strict``.
+        strict: True if warnings, and comparisons that are incomplete, are failures.
+        levels: Levels of findings that the user has chosen, by kind.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         shake: Seed of the random delays before calls; null if there were none.
         replicas: What ``--check-replicas`` compared; null without it.
@@ -55,7 +64,9 @@ class RunReport:
     late: tuple[LateRank, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     strict: bool = False
+    levels: dict[Kind, Level] = field(default_factory=dict)
     stopped: str = ""
     shake: int | None = None
     replicas: ReplicaSteps | None = None
@@ -70,4 +81,9 @@ class RunReport:
     def ok(self) -> bool:
         """True if every rank finished and nothing that ``--strict`` rejects happened."""
         well = self.world is not None and self.world.ok
-        return well and not (self.strict and (self.warnings or self.stopped))
+        return well and not (self.strict and (self.warnings or not self.complete))
+
+    @property
+    def complete(self) -> bool:
+        """True if everything that was asked was looked at, to the end."""
+        return not self.stopped and (self.replicas is None or self.replicas.complete)

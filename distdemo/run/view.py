@@ -60,16 +60,17 @@ def run_view(
         if report.late:
             yield Heading("Late ranks, and how long other ranks waited for them")
             yield _late_ranks(report.late, sign)
-    for warning in report.warnings:
-        yield from finding_view(warning, warning=True)
+    for finding in (*report.warnings, *report.notes):
+        yield from finding_view(finding)
     if report.stopped:
         yield Paragraph(stopped_text(report.stopped))
     if report.replicas is not None and world is not None and world.ok:
         yield Paragraph(_replicas_text(report.replicas))
-    replicas = report.replicas
-    unsure = bool(report.stopped)
-    unsure |= replicas is not None and not (replicas.compared or replicas.checks)
-    yield Summary(_verdict(report), None if report.ok and unsure else report.ok, "!")
+    off = [kind for kind, level in report.levels.items() if level == "off"]
+    if off:
+        yield Paragraph(f"Findings that are off: {', '.join(off)}.")
+    is_unsure = report.ok and not report.complete
+    yield Summary(_verdict(report), None if is_unsure else report.ok, "!")
     file = report.program.name
     if report.ok and is_compared and not (report.program.function or report.calls):
         yield Paragraph(
@@ -88,6 +89,8 @@ def _verdict(report: RunReport) -> str:
         return report.findings[0].what
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
     problems += ["their calls were not compared to the end"] if report.stopped else []
+    if world.ok and report.replicas is not None and not report.replicas.complete:
+        problems.append("not all parameters were compared")
     if not world.ok:
         returned = sum(isinstance(outcome, Returned) for outcome in world.outcomes)
         ended = f"{returned:,} of {plural(size, 'rank')} finished"
@@ -110,6 +113,10 @@ def _replicas_text(replicas: ReplicaSteps) -> str:
         text += f"averaged: {_names(replicas.unmarked)}"
     if replicas.diverged:
         text += f". They started equal on all ranks and differ now: {_names(replicas.diverged)}"
+    if replicas.excluded:
+        text += f". Left out by --except: {_names(replicas.excluded)}"
+    if replicas.unmatched:
+        text += f". --except matches no parameter: {_names(replicas.unmatched)}"
     return f"{text}."
 
 

@@ -363,4 +363,5 @@ def unwaited_warning(matcher: Matcher) -> list[Finding]:
         return []
     ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
     info = MISUSES["unwaited"]
-    return [Finding(info.kind, f"{ranks_of(ranks)}: {info.what}", rows, "", info.rule, ranks)]
+    what = f"{ranks_of(ranks)}: {info.what}"
+    return [Finding(info.kind, what, rows, "", info.rule, ranks, level="warn")]

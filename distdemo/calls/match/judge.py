@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from distdemo.calls.match import findings
 from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.order import OrderRule
+from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handles, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
-from distdemo.calls.records import CallCount, Finding
+from distdemo.calls.records import CallCount, Finding, Level, Levels
 from distdemo.calls.timeline import Timeline
 from distdemo.launcher.verdict import ranks_of
 
@@ -34,6 +36,7 @@ class Judge:
         finding: Finding, or None so far.
         lateness: Ranks that other ranks waited for.
         order: Calls that ranks make in a different order.
+        levels: Levels that the user has chosen.
     """
 
     def __init__(self, world_size: int, timeline: Timeline | None = None) -> None:
@@ -41,6 +44,9 @@ class Judge:
         self.finding: Finding | None = None
         self.lateness = Lateness()
         self.order = OrderRule(self.matcher)
+        self.levels: Levels = {}
+        self._lowered: dict[object, Finding] = {}
+        """Findings that would be errors by default, by their kind and lines."""
         self._readers = [Reader() for _ in range(world_size)]
         self._new = [bytearray() for _ in range(world_size)]
         self._received = False
@@ -69,7 +75,7 @@ class Judge:
             return self.finding
         if received and not matcher.problems and self._polls % BUSY_POLLS:
             return None
-        error = first_error(matcher)
+        error = self._first_error()
         if error is None or not error.so_far:
             self._candidate = None
             self.finding = error
@@ -89,7 +95,7 @@ class Judge:
         """Return the finding if there is a certain one now that no rank is making calls."""
         self.read()
         if self.finding is None and not self.matcher.stopped:
-            error = first_error(self.matcher)
+            error = self._first_error()
             if error is not None and (self.matcher.problems or not error.so_far):
                 self.finding = error
         return self.finding
@@ -104,12 +110,11 @@ class Judge:
         if self.matcher.stopped or (self.finding is not None and not self.finding.so_far):
             return self.finding
         running = running or {}
-        error = first_error(self.matcher, running) or self.finding
-        error = error or findings.stuck(self.matcher, running)
-        if error is None and self.matcher.strict_replicas:
-            error = next(iter(self.matcher.training()), None)
-        self.finding = error
-        return error
+        error = self._first_error(running) or self.finding
+        if error is None and (stuck := findings.stuck(self.matcher, running)):
+            error = self._if_error(stuck)
+        self.finding = error or next((f for f in self._others() if f.level == "error"), None)
+        return self.finding
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
@@ -121,20 +126,58 @@ class Judge:
         """
         if self.finding is not None or self.matcher.stopped:
             return self.finding
-        error = first_error(self.matcher)
+        error = self._first_error()
         if error is None or error.so_far:
-            return findings.stuck(self.matcher, running)
+            stuck = findings.stuck(self.matcher, running)
+            return None if stuck is None else self._if_error(stuck)
         return error
 
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
+        return [finding for finding in self._others() if finding.level == "warn"]
+
+    def notes(self) -> list[Finding]:
+        """Return the remarks so far."""
+        return [finding for finding in self._others() if finding.level == "note"]
+
+    def _first_error(self, running: Mapping[int, str] | None = None) -> Finding | None:
+        """Return the first finding whose level is error, and lower those before it.
+
+        Args:
+            running: As in `conclude`; None during the run, when only certain ones are lowered.
+        """
+        for error, problems in _Search(self.matcher, running).errors():
+            if self._level(error) == "error":
+                return error
+            if running is not None or (problems and not error.so_far):
+                self._if_error(error)
+                self.matcher.waive(problems)
+        return None
+
+    def _if_error(self, finding: Finding) -> Finding | None:
+        """Return a finding if its level is error; otherwise remember it with its level."""
+        level = self._level(finding)
+        if level == "error":
+            return finding
+        lines = tuple(row.source_line for row in finding.rows)
+        if len(self._lowered) < MAX_LINES:
+            self._lowered.setdefault((finding.kind, lines), replace(finding, level=level))
+        return None
+
+    def _level(self, finding: Finding) -> Level:
+        return self.levels.get(finding.kind, finding.level)
+
+    def _others(self) -> list[Finding]:
+        """Return the findings that don't end the run, with their levels."""
         matcher = self.matcher
         shifts = matcher.shifts()
         if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
             shifts = [warning for warning in shifts if warning.kind != "shift"]
         training = [] if self.finding else matcher.training()  # else its consequences
-        others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
-        return [*training, *shifts, *others]
+        unwaited = findings.unwaited_warning(matcher)
+        others = [*training, *shifts, *self.order.warnings(), *unwaited]
+        leveled = (replace(finding, level=self._level(finding)) for finding in others)
+        return [*self._lowered.values(), *leveled]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
@@ -212,7 +255,7 @@ def first_error(matcher: Matcher, running: Collection[int] | None = None) -> Fin
         matcher: Calls of all ranks.
         running: After the end of the run, the ranks that were stopped; None during the run.
     """
-    return _Search(matcher, running).first_error()
+    return next((error for error, _ in _Search(matcher, running).errors()), None)
 
 
 class _Search:
@@ -227,23 +270,35 @@ class _Search:
             rank for rank, state in states if not state.over and rank not in self._stuck
         }
 
-    def first_error(self) -> Finding | None:
+    def errors(self) -> Iterator[tuple[Finding, Sequence[Problem | CallSet]]]:
+        """Yield the errors, and the problems that each one describes, in the order to report them.
+
+        Problems of a call come first: the others may follow from them.
+        """
         matcher = self._matcher
-        first = matcher.first()
-        if isinstance(first, Problem):
-            return self._problem(first)
-        if first is not None:
-            return self._so_far(findings.mismatch(matcher, first), self._late_members(first))
+        for first in sorted(matcher.problems, key=attrgetter("place")):
+            if first not in matcher.problems:  # an earlier one describes it
+                continue
+            if isinstance(first, Problem):
+                alike = findings.alike(matcher, first)
+                yield self._problem(first, alike), alike
+            else:
+                mismatch = findings.mismatch(matcher, first)
+                yield self._so_far(mismatch, self._late_members(first)), [first]
         raised = findings.raised(matcher)
         if raised is not None:
-            return self._so_far(raised, self._active, names=True)
-        return (
-            self._missing_call()
-            or self._missing_peer()
-            or self._cycle(self._stuck)
-            or self._dropped_handle()
-            or self._cycle(deadlocked_ranks(matcher, certain=False), certain=False)
+            yield self._so_far(raised, self._active, names=True), ()
+        others = (
+            self._missing_call,
+            self._missing_peer,
+            lambda: self._cycle(self._stuck),
+            self._dropped_handle,
+            lambda: self._cycle(deadlocked_ranks(matcher, certain=False), certain=False),
         )
+        for search in others:
+            error = search()
+            if error is not None:
+                yield error, ()
 
     def _so_far(self, finding: Finding, late: set[int], *, names: bool = False) -> Finding:
         """Mark a finding if calls of these late ranks could change it.
@@ -262,12 +317,11 @@ class _Search:
         ranks = finding.ranks if names else ()
         return replace(finding, what=what, rule=rule, ranks=ranks, so_far=True)
 
-    def _problem(self, first: Problem) -> Finding:
+    def _problem(self, first: Problem, problems: Sequence[Problem]) -> Finding:
         entry = first.entry
         if entry is not None and entry.other is not None:
             late = {side.rank for side in (entry, entry.other) if not side.accepted}
             return self._so_far(first.finding, late, names=True)
-        problems = findings.alike(self._matcher, first)
         late = self._active - {*first.settled}
         for problem in problems:
             if problem.entry is None or problem.entry.accepted:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import zip_longest
 from operator import attrgetter
+from typing import TypeVar
 
 from distdemo.calls.match.pairing import Pairing
 from distdemo.calls.match.replicas import equal_data_finding, shifted_finding
@@ -39,13 +42,15 @@ from distdemo.calls.notes import (
     HandleNote,
     MisuseNote,
     Note,
+    Parameters,
     ReturnNote,
     StopNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, RankCall, ReplicaSteps, Row, SourceLine
+from distdemo.calls.records import Finding, Level, RankCall, ReplicaSteps, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 
+T = TypeVar("T")
 FROM = ", from "  # separates a line from the line that called its function
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
@@ -61,6 +66,7 @@ class Matcher:
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
         strict_replicas: True if replicas that differ are an error.
+        excluded: Patterns of parameters that aren't compared.
         dropped: Latest sends and receives whose handles were dropped before they were waited for.
     """
 
@@ -71,10 +77,13 @@ class Matcher:
         self.stopped = ""
         self.nccl = False
         self.strict_replicas = False
+        self.excluded: Sequence[str] = ()
         self.problems: list[Problem | CallSet] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
+        self._matched: dict[str, str] = {}
+        """Pattern that excludes a parameter, by its name."""
         self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
         """Ranks of each mistake that is only a warning."""
 
@@ -191,7 +200,8 @@ class Matcher:
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         calls = group.at(entry.position)
-        if calls not in self.problems and _clashes(entry, calls):
+        known = calls.is_waived or calls in self.problems
+        if not known and _clashes(entry, calls):
             self.problems.append(calls)
         calls[rank] = entry
         calls.lacking = None
@@ -304,6 +314,14 @@ class Matcher:
                 group.last = calls
             group.agreed += 1
 
+    def waive(self, problems: Sequence[Problem | CallSet]) -> None:
+        """Continue as if there weren't these problems."""
+        for problem in problems:
+            self.problems.remove(problem)
+            if isinstance(problem, CallSet):
+                problem.is_waived = True
+                self._agree(problem.group)
+
     def _check_steps(self, group: Group, entries: CallSet) -> None:
         steps = {rank: entry.step for rank, entry in entries.items()}
         if max(steps.values()) < 0:
@@ -330,16 +348,37 @@ class Matcher:
         if isinstance(values, Gradients):
             group.replicas.add_gradients(rank, values, size)
             return
+        values = self._without_excluded(values)
         difference = group.replicas.add(rank, values, group.reached[rank], size)
         if difference is not None and (values.moment == "check" or self.strict_replicas):
             self._report(rank, difference.finding(self.line), settled=group.members)
 
+    def _without_excluded(self, values: Parameters) -> Parameters:
+        """Return checksums without those of the parameters that aren't compared."""
+        if not self.excluded:
+            return values
+        kept = []
+        for number, name in enumerate(values.names):
+            pattern = next((p for p in self.excluded if fnmatchcase(name, p)), None)
+            if pattern is None:
+                kept.append(number)
+            elif len(self._matched) < MAX_LINES:
+                self._matched[name] = pattern
+
+        def only(all_values: tuple[T, ...]) -> tuple[T, ...]:
+            return tuple(all_values[number] for number in kept) if all_values else ()
+
+        names, sums, gradients = only(values.names), only(values.sums), only(values.gradients)
+        return replace(values, names=names, sums=sums, gradients=gradients)
+
     def training(self) -> list[Finding]:
         """Return what is wrong with the training without an error, the cause first."""
         checks = [(group.members, group.replicas) for group in self.groups.values()]
-        found = [f for members, check in checks for f in check.findings(members, self.line)]
-        equal = equal_data_finding(checks, self.line)
-        return [*found, equal] if equal else found
+        errors = [f for members, check in checks for f in check.findings(members, self.line)]
+        if equal := equal_data_finding(checks, self.line):
+            errors.append(equal)
+        level: Level = "error" if self.strict_replicas else "warn"
+        return [replace(error, level=level) for error in errors]
 
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""
@@ -354,6 +393,8 @@ class Matcher:
             checks=sum(check.checks for check in checks),
             unmarked=tuple(dict.fromkeys(names)),
             diverged=tuple(dict.fromkeys(name for name, is_equal in unmarked if not is_equal)),
+            excluded=tuple(self._matched),
+            unmatched=tuple(p for p in self.excluded if p not in self._matched.values()),
         )
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
@@ -437,7 +478,8 @@ class Matcher:
         if info.then:
             rows.append(Row(ranks, info.then, str(note.then)))
         what = f"{ranks_of(ranks)}: {info.what}"
-        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks)
+        level: Level = "error" if is_error else "warn"
+        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks, level=level)
 
     def line(self, line: SourceLine) -> str:
         """Return a source line as text, with the lines that tell it apart.

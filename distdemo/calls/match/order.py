@@ -123,4 +123,5 @@ class OrderRule:
         several = len({entry.group for pair in cycle for entry in pair}) > 1
         calls = "calls on several groups" if several else "sends and receives"
         what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
-        return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
+        rule = KINDS["order"].rule
+        return Finding("order", what, tuple(rows), "", rule, ranks, level="warn")

@@ -342,4 +342,6 @@ def _warning(
     """
     op = next(iter(calls.values())).op
     what = f"Call {number} of {group}, {op}, {how}."
-    return Finding("shift", what, tuple(rows(calls)), "", KINDS["shift"].rule, minority(values))
+    rule = KINDS["shift"].rule
+    guilty = minority(values)
+    return Finding("shift", what, tuple(rows(calls)), "", rule, guilty, level="warn")

@@ -252,7 +252,7 @@ class Cause:
         shift = Finding("shift", self.what(line), (*rows(right), *rows(wrong)), text, self.rule)
         shift = replace(shift, ranks=self.ranks)
         if later is None:
-            return shift
+            return replace(shift, level="warn")
         then = tuple(replace(row, did=f"then {row.did}") for row in later.rows)
         text += f" Later: {later.what[0].lower()}{later.what[1:]}"
         shift = replace(shift, rows=shift.rows + then, before=text, so_far=later.so_far)

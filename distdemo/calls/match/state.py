@@ -116,9 +116,10 @@ class CallSet(dict[int, Entry]):
         unconfirmed: Number of these calls that torch may still reject.
         lacking: Ranks that haven't made the call; None if not computed since the last change.
         is_uneven: True if parts have different sizes, so that every pair of ranks is compared.
+        is_waived: True if they differ in a way that isn't an error for the user.
     """
 
-    __slots__ = ("group", "is_uneven", "lacking", "position", "unconfirmed")
+    __slots__ = ("group", "is_uneven", "is_waived", "lacking", "position", "unconfirmed")
 
     def __init__(self, group: Group, position: int) -> None:
         super().__init__()
@@ -127,6 +128,7 @@ class CallSet(dict[int, Entry]):
         self.unconfirmed = 0
         self.lacking: tuple[int, ...] | None = None
         self.is_uneven = False
+        self.is_waived = False
 
     @property
     def by_rank(self) -> dict[int, RankCall]:
