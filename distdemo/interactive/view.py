@@ -8,7 +8,8 @@ from math import ceil
 from rich.cells import cell_len
 from rich.text import Text
 
-from distdemo.calls.text import rank_label, rows_text
+from distdemo.calls.text import rank_label, rows_text, stopped_text
+from distdemo.calls.view import finding_view
 from distdemo.interactive.records import (
     MORE,
     PROMPT,
@@ -69,6 +70,10 @@ def outcome_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph("\n".join(rows_text(cell.rows)), verbatim=True)
     if cell.rule:
         yield Paragraph(cell.rule)
+    for warning in cell.warnings:
+        yield from finding_view(warning, warning=True)
+    if cell.stopped:
+        yield Paragraph(stopped_text(cell.stopped))
     if cell.variables:
         yield Paragraph(f"New ranks replace these. {cell.variables}", colours.QUIET)
     if not cell.is_as_expected and cell.ok:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.calls.records import Finding
+from distdemo.calls.text import stopped_text
 from distdemo.calls.view import finding_view
 from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
@@ -255,8 +255,12 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
     yield Paragraph()
     yield Heading("Report of the sanitizer")
     for finding in report.findings:
-        yield from finding_view(finding, warning=_is_warning(finding))
-    if not report.findings:
+        yield from finding_view(finding)
+    for warning in report.warnings:
+        yield from finding_view(warning, warning=True)
+    if report.stopped:
+        yield Paragraph(stopped_text(report.stopped))
+    elif not (report.findings or report.warnings):
         yield Paragraph(NOTHING)
     yield Paragraph()
     yield Heading("Repaired")
@@ -269,18 +273,13 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         if mistake.link:
             yield Paragraph(f"Seen in practice: {mistake.link}")
         yield Paragraph()
-    seen = "warned of" if any(map(_is_warning, report.findings)) else "found"
+    seen = "found" if report.findings else "warned of"
     seen = seen if mistake.finding else "not found"
     text = f"{seen} by the sanitizer, correct when repaired." if report.ok else ""
     text += " ".join(report.problems)
     yield Summary(f"{mistake.name} over {report.backend}: {text}", ok=report.ok)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(versions, colours.QUIET, is_detail=True)
-
-
-def _is_warning(finding: Finding) -> bool:
-    """Return True for calls that may have matched the wrong one, without an error later on."""
-    return finding.kind == "shift" and not finding.consequences
 
 
 def _outcomes(outcomes: Outcomes, sign: Signs) -> Grid:
