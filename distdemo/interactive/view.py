@@ -89,7 +89,12 @@ def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
         parts.append(f"{meant} failed as expected")
     if report.refused:
         parts.append(f"{plural(len(report.refused), 'command')} refused")
-    yield Summary(f"{', '.join(parts)}.", report.ok)
+    if warnings := sum(len(cell.warnings) for cell in report.cells):
+        parts.append(plural(warnings, "warning"))
+    is_incomplete = any(cell.stopped for cell in report.cells)
+    if is_incomplete:
+        parts.append("the calls were not compared to the end")
+    yield Summary(f"{', '.join(parts)}.", None if report.ok and is_incomplete else report.ok, "!")
 
 
 def _held_grid(held: Sequence[Held], sign: Signs, width: int) -> Grid:

@@ -67,10 +67,10 @@ def try_mistake(mistake: Example, world: WorldSpec) -> MistakeReport:
         outcomes,
         findings,
         repaired,
-        tuple(problems),
-        warnings,
-        stopped,
-        versions(),
+        problems=tuple(problems),
+        warnings=warnings,
+        stopped=stopped,
+        versions=versions(),
     )
 
 
