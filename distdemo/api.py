@@ -63,6 +63,7 @@ def launch(
     device: str = "cpu",
     start_method: str = "auto",
     sanitize: bool = True,
+    strict: bool = False,
 ) -> list[T]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
@@ -95,7 +96,8 @@ def launch(
             forkserver that loads torch once.
         sanitize: True to compare the ranks' calls of torch.distributed, as ``distdemo run`` does. A
             mismatch ends the world, and the error names the rank and line. What is only suspicious
-            is a ``UserWarning``.
+            is a ``UserWarning``, and so are calls that were not compared.
+        strict: True if these warnings are failures.
 
     Returns:
         The ranks' return values, in order.
@@ -110,6 +112,12 @@ def launch(
     deadline = MAX_TIMEOUT_S if timeout is None else timeout
     world = WorldSpec(world_size, backend, device, deadline, start_method, stall=stall, silent=True)
     check_world(world)
+    if strict and not sanitize:
+        raise UsageError(
+            "strict=True can't be used with sanitize=False.",
+            "It fails on warnings of the sanitizer.",
+            "Use one of them.",
+        )
     leading_args = _leading_args(fn, args)
     from distdemo.backends import prepared
 
@@ -117,7 +125,7 @@ def launch(
     if sanitize:
         from distdemo.calls.inspector import run_noted
 
-        report = run_noted(*work)
+        report = run_noted(*work, strict=strict)
     else:
         from distdemo.launcher.local import run_world
 

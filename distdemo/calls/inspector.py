@@ -7,7 +7,9 @@ notes of a killed rank are preserved. A finding ends the world and becomes its v
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ from distdemo.calls.match.matching import FROM
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.notes import EndNote, Ring, shared
 from distdemo.calls.records import Finding, Notes, RankCall, SourceLine
-from distdemo.calls.text import reason, stopped_text
+from distdemo.calls.text import finding_text, reason, stopped_text
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
     Died,
@@ -33,8 +35,8 @@ from distdemo.launcher.records import (
     WorldSpec,
     signal_name,
 )
+from distdemo.launcher.stacks import is_ours
 from distdemo.launcher.verdict import judge, names_cause
-from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
     from distdemo.calls.timeline import Timeline
@@ -94,14 +96,19 @@ class Inspector:
             self.judge.poll()
         return self.judge.finding is not None
 
-    def check(self) -> tuple[bool, list[Finding]]:
-        """Return whether there is a certain finding now, and the warnings so far."""
-        shifts: list[Finding] = []
+    def check(self) -> bool:
+        """Return True if there is a certain finding now that no rank is making calls."""
         with self._guard():
             self._feed()
             self.judge.check()
-            shifts = self.judge.matcher.shifts()
-        return self.judge.finding is not None, shifts
+        return self.judge.finding is not None
+
+    def warnings(self) -> tuple[Finding, ...]:
+        """Return the possible errors so far."""
+        found: list[Finding] = []
+        with self._guard():
+            found = self.judge.warnings()
+        return tuple(found)
 
     def relay(self) -> list[tuple[int, str]]:
         """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""
@@ -269,12 +276,17 @@ def _verdict(finding: Finding, report: WorldReport) -> Verdict:
 
 
 def run_noted(
-    world: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = ()
+    world: WorldSpec,
+    target: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    *,
+    strict: bool = False,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world, and compare the ranks' calls.
 
     Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict; a
-    possible error becomes a warning of the line that calls the caller.
+    possible error, or an incomplete comparison, becomes a warning of the user's line, and with
+    `strict` the verdict.
     """
     inspector = Inspector(world)
     work = (inspector.notes, target, args)
@@ -284,11 +296,20 @@ def run_noted(
     )
     if findings:
         return report
-    for warning in inspector.judge.warnings():
-        warnings.warn("\n".join((warning.what, reason(warning), warning.rule)), stacklevel=3)
-    if inspector.stopped:
-        write_message(f"{stopped_text(inspector.stopped)}\n")
+    possible = inspector.warnings()
+    incomplete = [stopped_text(inspector.stopped)] if inspector.stopped else []
+    if strict and report.verdict is None and (possible or incomplete):
+        verdict = _verdict(possible[0], report) if possible else Verdict(incomplete[0], "", "")
+        return replace(report, verdict=verdict)
+    for text in (*map(finding_text, possible), *incomplete):
+        warnings.warn(text, stacklevel=_user_level())
     return report
+
+
+def _user_level() -> int:
+    """Return the stack level of the user's line, as seen from the caller."""
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((level for level, file in enumerate(files, 1) if not is_ours(file)), 1)
 
 
 def _run_recorded(

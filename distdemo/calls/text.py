@@ -16,6 +16,11 @@ def reason(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def finding_text(finding: Finding) -> str:
+    """Return what happened, the ranks' calls and the rule, as text."""
+    return "\n".join(part for part in (finding.what, reason(finding), finding.rule) if part)
+
+
 def stopped_text(why: str) -> str:
     """Return the text for an incomplete comparison."""
     return f"The ranks' calls were not compared to the end: {why}."

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,21 @@ if TYPE_CHECKING:
 
 MAX_LINE = 1000  # characters of an answer
 PORT = 29500  # torch's own default
+UNREADABLE = "Standard input can't be read."
+REDIRECT = "Redirect a file to it, or use a terminal."
+
+
+def _read(read: Callable[[], str]) -> str:
+    """Return what a function reads from standard input.
+
+    Raises:
+        UsageError: It can't be read.
+    """
+    try:
+        return read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(UNREADABLE, f"{reason}.", REDIRECT) from None
 
 
 def find_placement(
@@ -354,16 +370,29 @@ class Session:
         Args:
             prompt: Text that is shown before it, if the session is interactive. A terminal is not
                 read without a prompt.
+
+        Raises:
+            UsageError: Standard input can't be read.
         """
         if sys.stdin is None or (sys.stdin.isatty() and not self.is_interactive):
             return None
         if self.is_interactive:
             sys.stdout.write(prompt)
             sys.stdout.flush()
-        line = sys.stdin.readline(MAX_LINE)
+        line = _read(partial(sys.stdin.readline, MAX_LINE))
         if self.is_interactive and not line:  # Ctrl-D leaves the cursor behind the prompt
             sys.stdout.write("\n")
         return line.strip() if line else None
+
+    def read_input(self) -> str:
+        """Return the text of standard input.
+
+        Raises:
+            UsageError: It is closed, or can't be read.
+        """
+        if sys.stdin is None:
+            raise UsageError(UNREADABLE, "It is closed.", REDIRECT)
+        return _read(sys.stdin.read)
 
     # ------------------------------------------------------------------------------- the end
 

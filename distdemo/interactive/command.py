@@ -73,8 +73,9 @@ def shell(session: Session, options: ShellOptions) -> Result:
     world = session.world(size, WorldOptions(backend=options.backend))
     settings = Settings(size, world.backend)
     on_output = None if session.shares_output else lambda *_: None
+    lines = typed_lines() if session.is_interactive else piped_statements(session.read_input())
     with closing(Ranks(settings, on_output)) as ranks:
-        report = Shell(session, ranks).run()
+        report = Shell(session, ranks).run(lines)
     ok = session.is_interactive or None
     return Result(report, view.session_view, is_shown=session.shares_output, ok=ok)
 
@@ -89,15 +90,19 @@ class Shell:
         self._refused: list[CellReport] = []
         self._calls: tuple[CallCount, ...] = ()  # of the last line
 
-    def run(self) -> ShellReport:
-        """Run what is typed until its end, and return the report on the session."""
+    def run(self, lines: Iterable[str]) -> ShellReport:
+        """Run statements and commands, and return the report on the session."""
+        from distdemo.interactive.view import show_typed
+
         self._welcome()
-        lines = typed_lines() if self._session.is_interactive else self._piped_lines()
+        echoes = self._shows and not self._session.is_interactive
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for source in lines:
                 if EXIT.fullmatch(source.strip()):
                     break
+                if echoes:
+                    show_typed(source)
                 self._run_one(source)
         finally:
             signal.signal(signal.SIGINT, handler)
@@ -172,8 +177,13 @@ class Shell:
         (self._refused if is_refused else self._cells).append(cell)
         self._show(partial(cell_view, cell))
 
+    @property
+    def _shows(self) -> bool:
+        """True if standard output has more than the result."""
+        return self._session.shares_output and not self._session.quiet
+
     def _show(self, blocks: Callable[[Signs], Iterable[Block]]) -> None:
-        if self._session.shares_output and not self._session.quiet:
+        if self._shows:
             from distdemo.view.blocks import show_blocks
             from distdemo.view.console import output, signs
 
@@ -187,15 +197,6 @@ class Shell:
             "every rank; rank, world_size, torch and dist are defined. %help lists commands."
         )
         self._show(lambda _: [Paragraph(text)])
-
-    def _piped_lines(self) -> Iterator[str]:
-        """Yield the statements of standard input, and show them as if they had been typed."""
-        from distdemo.interactive import view
-
-        for source in piped_statements(sys.stdin.read()):
-            if self._session.shares_output and not self._session.quiet:
-                view.show_typed(source)
-            yield source
 
 
 # -------------------------------------------------------------------------------- what is typed

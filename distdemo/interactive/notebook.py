@@ -103,7 +103,8 @@ class CellOutput:
         for lines, splitter in zip(self._lines, self._splitters, strict=True):
             lines.extend(splitter.rest())
         has_text = any(self._lines) or report.values or report.held or report.what
-        if self._handle or has_text or not (report.ok and report.is_as_expected):
+        is_questioned = report.warnings or report.stopped
+        if self._handle or has_text or is_questioned or not (report.ok and report.is_as_expected):
             self._show(report)
 
     def _show(self, report: CellReport) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distdemo.calls.records import CallCount, Row
+from distdemo.calls.records import CallCount, Finding, Row
 from distdemo.encoding import derived
 from distdemo.view.held import Held
 
@@ -122,10 +122,12 @@ class CellReport:
         values: Values of the last expression, unless it is None.
         held: What each rank held before and after the collective that is the last expression.
         errors: Exceptions with their tracebacks, without those that follow from another rank's end.
-        what: Why the cell ended early, or a warning, or empty.
+        what: Why the cell ended early, or empty.
         rows: Calls that ranks were waiting in.
         rule: Rule that was broken, or empty.
         variables: What the new ranks have of the old ones' variables; empty if the ranks stay.
+        warnings: Warnings of the sanitizer that are new.
+        stopped: Reason why calls are no longer compared, if that is new; or empty.
     """
 
     source: str
@@ -138,6 +140,8 @@ class CellReport:
     rule: str = ""
     variables: str = ""
     calls: tuple[CallCount, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    stopped: str = ""
 
     @derived
     def expected_to_fail(self) -> bool:

@@ -91,6 +91,7 @@ class ShellWorld:
         self._interrupted_at: float | None = None
         self._copying_at: float | None = None
         self._warned: set[Finding] = set()  # warnings that were shown
+        self._has_stopped = False  # True if it was shown that calls are no longer compared
 
     def run(self) -> Copies:
         """Run the world; return copies of its variables if it ended without being asked.
@@ -203,15 +204,9 @@ class ShellWorld:
 
     def _finish(self) -> None:
         """Report on a cell that all ranks have finished."""
-        is_certain, warnings = self._inspector.check()
-        if is_certain:
+        if self._inspector.check():
             return  # the next poll ends the world
         report = self._reported()
-        for warning in warnings:
-            if warning not in self._warned and not report.what:
-                self._warned.add(warning)
-                what = f"Warning: {warning.what}"
-                report = replace(report, what=what, rows=warning.rows, rule=warning.rule)
         pulled = tuple(self._results[rank].pulled for rank in self._ranks)
         self._running = None
         self._answer(Done(report.ok, payload=report, pulled=pulled))
@@ -230,6 +225,11 @@ class ShellWorld:
         }
         shown = causes or ({} if rows else errors)
         held = [result.held for _, result in sorted(self._results.items()) if result.held]
+        inspector = self._inspector
+        warnings = [warning for warning in inspector.warnings() if warning not in self._warned]
+        self._warned.update(warnings)
+        stopped = "" if self._has_stopped or inspector.judge.finding else inspector.stopped
+        self._has_stopped = bool(inspector.stopped)
         return CellReport(
             self._running.source,
             not errors,
@@ -237,7 +237,9 @@ class ShellWorld:
             () if values else tuple(held),
             in_common(shown),
             rows=rows,
-            calls=self._inspector.judge.calls(),
+            calls=inspector.judge.calls(),
+            warnings=tuple(warnings),
+            stopped=stopped,
         )
 
     # -------------------------------------------------------------------------------- the end

@@ -105,9 +105,11 @@ class MistakeReport:
 
     Attributes:
         outcomes: Outcomes of the program with the mistake.
-        findings: Finding of the sanitizer in another run of it; its warnings if it finds nothing.
+        findings: Finding of the sanitizer in another run of it.
         repaired: Outcomes of the repaired program.
         problems: Differences from the documentation.
+        warnings: Warnings of the sanitizer in that run.
+        stopped: Reason why its comparison of calls stopped early; empty if it did not.
     """
 
     mistake: Example
@@ -116,6 +118,8 @@ class MistakeReport:
     findings: tuple[Finding, ...]
     repaired: Outcomes
     problems: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    stopped: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

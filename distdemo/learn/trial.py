@@ -47,21 +47,30 @@ def try_mistake(mistake: Example, world: WorldSpec) -> MistakeReport:
     outcomes = try_example(mistake, world)
     inspector = Inspector(world)
     _, findings = inspector.conclude(run_example(mistake, world, inspector=inspector))
-    findings = findings or tuple(inspector.judge.matcher.shifts())
+    warnings = inspector.warnings()
+    stopped = "" if findings else inspector.stopped
     patient = replace(world, stall=STALL_TIMEOUT_S)
     repaired = rank_outcomes(mistake, run_example(mistake, patient, repaired=True))
     problems = []
     if not is_documented(mistake, world.backend, outcomes):
         problems.append(f"The documented outcome differs: {mistake.outcomes[world.backend]}.")
-    kind = findings[0].kind if findings else ""
-    if inspector.stopped or kind != mistake.finding:
-        found = inspector.stopped or f"The sanitizer found {kind or 'nothing'}"
-        problems.append(f"{found}, not {mistake.finding or 'nothing'}.")
+    kind = next((finding.kind for finding in (*findings, *warnings)), "")
+    if stopped or kind != mistake.finding:
+        found = kind or "nothing"
+        problems.append(f"The sanitizer found {found}, not {mistake.finding or 'nothing'}.")
     wrong = [outcome.rank for outcome in repaired if outcome.kind != "right"]
     if wrong:
         problems.append(f"The repaired program is wrong on ranks {wrong}.")
     return MistakeReport(
-        mistake, world.backend, outcomes, findings, repaired, tuple(problems), versions()
+        mistake,
+        world.backend,
+        outcomes,
+        findings,
+        repaired,
+        problems=tuple(problems),
+        warnings=warnings,
+        stopped=stopped,
+        versions=versions(),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from distdemo.calls.text import stopped_text
 from distdemo.calls.view import finding_view
 from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
@@ -255,7 +256,11 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
     yield Heading("Report of the sanitizer")
     for finding in report.findings:
         yield from finding_view(finding)
-    if not report.findings:
+    for warning in report.warnings:
+        yield from finding_view(warning)
+    if report.stopped:
+        yield Paragraph(stopped_text(report.stopped))
+    elif not (report.findings or report.warnings):
         yield Paragraph(NOTHING)
     yield Paragraph()
     yield Heading("Repaired")
@@ -268,8 +273,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         if mistake.link:
             yield Paragraph(f"Seen in practice: {mistake.link}")
         yield Paragraph()
-    is_warning = any(finding.level == "warn" for finding in report.findings)
-    seen = "warned of" if is_warning else "found"
+    seen = "found" if report.findings else "warned of"
     seen = seen if mistake.finding else "not found"
     text = f"{seen} by the sanitizer, correct when repaired." if report.ok else ""
     text += " ".join(report.problems)

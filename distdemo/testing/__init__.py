@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distdemo.testing.counting import BlockTraffic
 
-__all__ = ["RanksError", "run_ranks", "traffic"]
+__all__ = ["RanksError", "RanksWarning", "run_ranks", "traffic"]
 
 
 class RanksError(AssertionError):
     """Raised when a rank failed, died or made a different call; names the rank and its line."""
+
+
+class RanksWarning(UserWarning):
+    """Warning of the sanitizer in a test on ranks, or that calls of the ranks were not compared."""
 
 
 def run_ranks(
@@ -31,6 +35,7 @@ def run_ranks(
     sanitize: bool = True,
     backend: str = "gloo",
     device: str = "cpu",
+    strict: bool = False,
 ) -> list[Any]:
     """Run ``fn(*args)`` on every rank of a new world, and return the return values in rank order.
 
@@ -45,6 +50,7 @@ def run_ranks(
         sanitize: Compare the ranks' calls, so that a call that would hang fails immediately.
         backend: ``gloo``, ``nccl``, ``mpi``, ...
         device: ``cpu`` or ``cuda``.
+        strict: Fail on a warning of the sanitizer, or if calls were not compared.
 
     Raises:
         RanksError: A rank failed. This is an AssertionError, so that a test fails.
@@ -53,7 +59,9 @@ def run_ranks(
     from distdemo import WorldError, WorldInterrupted, launch
 
     try:
-        return launch(fn, args, n, backend, timeout, device=device, sanitize=sanitize)
+        return launch(
+            fn, args, n, backend, timeout, device=device, sanitize=sanitize, strict=strict
+        )
     except WorldInterrupted:
         raise
     except WorldError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
+
+from distdemo.view.format import listing
 
 MARK = "ranks"
 SIZE = "_ranks"
@@ -24,6 +26,7 @@ class RanksOptions:
         sanitize: True to compare the ranks' calls.
         backend: Backend of the default group.
         device: ``cpu`` or ``cuda``.
+        strict: True if the test fails on a warning of the sanitizer, or if calls were not compared.
     """
 
     sizes: tuple[int, ...]
@@ -31,6 +34,7 @@ class RanksOptions:
     sanitize: bool = True
     backend: str = "gloo"
     device: str = "cpu"
+    strict: bool = False
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:
@@ -43,13 +47,16 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
         raise ValueError("ranks takes one number or one list: ranks(4), ranks([1, 2, 4])")
     given = mark.args[0]
     sizes = tuple(given) if isinstance(given, Iterable) else (given,)
-    if unknown := mark.kwargs.keys() - {"timeout", "sanitize", "backend", "device"}:
-        raise ValueError(f"ranks takes timeout, sanitize, backend and device, not {unknown.pop()}")
+    names = [field.name for field in fields(RanksOptions) if field.name != "sizes"]
+    if unknown := mark.kwargs.keys() - set(names):
+        raise ValueError(f"ranks takes {listing(names, 'and')}, not {unknown.pop()}")
     options = RanksOptions(sizes, **mark.kwargs)
     if not sizes or any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(f"ranks takes integers of at least 1, not {given!r}")
     if not isinstance(options.timeout, int | float) or not options.timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
+    if options.strict and not options.sanitize:
+        raise ValueError("strict=True uses the sanitizer, and can't be used with sanitize=False")
     return options
 
 

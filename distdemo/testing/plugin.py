@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import warnings
 from bdb import BdbQuit
 from collections.abc import Callable, Generator
 from functools import partial
@@ -22,11 +23,12 @@ import pytest
 from distdemo.launcher import torch_import
 from distdemo.launcher.handover import hand_over, runs_only
 from distdemo.launcher.torch_import import threads
-from distdemo.testing import RanksError
+from distdemo.testing import RanksError, RanksWarning
 from distdemo.testing.mark import SIZE, THIS_RANK, mark_of, options_of, parse_mark
 
 if TYPE_CHECKING:
     from distdemo.testing.host import RanksHost
+    from distdemo.testing.reports import TestResult
 
 HOST: pytest.StashKey[RanksHost] = pytest.StashKey()
 """Process that forks the ranks; only set in pytest's process, if a test is marked."""
@@ -48,7 +50,7 @@ class FailedOnRanksError(RanksError, BdbQuit):
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add ``--ranks-calls``, and disable assertion rewriting in this package.
+    """Add the plugin's options, and disable assertion rewriting in this package.
 
     Pytest rewrites every module of a package with a plugin, which is slow, and runpy can't run
     rewritten modules.
@@ -62,6 +64,12 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--ranks-calls",
         action="store_true",
         help="Show the calls of all ranks of a test that failed on ranks.",
+    )
+    parser.getgroup("distdemo").addoption(
+        "--ranks-strict",
+        action="store_true",
+        help="Let every test on ranks fail on a warning of the sanitizer, or if calls were not "
+        "compared.",
     )
 
 
@@ -98,8 +106,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     config.addinivalue_line(
         "markers",
-        "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu'): run the test on every "
-        "rank of a new world of n ranks; for a list of numbers, once per number.",
+        "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu', strict=False): run the "
+        "test on every rank of a new world of n ranks; for a list of numbers, once per number.",
     )
 
 
@@ -210,6 +218,7 @@ def _run_on_ranks(item: pytest.Item) -> None:
         stream, _, when = title.removeprefix("Captured ").partition(" ")
         item.add_report_section(when, stream, text)
     item.user_properties[:] = result.user_properties
+    _warn(item, result, strict=options.strict or item.config.option.ranks_strict)
     match result.outcome:
         case "skipped":
             raise pytest.skip.Exception(result.text, _use_item_location=True)
@@ -217,3 +226,33 @@ def _run_on_ranks(item: pytest.Item) -> None:
             pytest.xfail(result.text)
         case "failed":
             raise FailedOnRanksError(result.text, result.longrepr or result.text)
+
+
+def _warn(item: pytest.Item, result: TestResult, *, strict: bool) -> None:
+    """Warn of what the sanitizer warns of, and of calls that were not compared.
+
+    Args:
+        item: Test that has run.
+        result: Its result; a test that passed fails if a warning is an error.
+        strict: True if all warnings are errors, not only those that pytest's filters make one.
+    """
+    from distdemo.calls.text import finding_text, stopped_text
+
+    texts = [finding_text(finding) for finding in result.findings]
+    texts += [stopped_text(result.stopped)] if result.stopped else []
+    item.user_properties += [("ranks_warning", text) for text in texts]
+    passed = result.outcome == "passed"
+    errors = texts if strict and passed else [text for text in texts if _is_error(item, text)]
+    if errors and passed:
+        result.outcome = "failed"
+        result.text = errors[0]
+        result.longrepr = "\n\n".join(errors)
+
+
+def _is_error(item: pytest.Item, text: str) -> bool:
+    """Warn in the line of a test; return True if pytest's filters make the warning an error."""
+    try:
+        warnings.warn_explicit(text, RanksWarning, str(item.path), (item.location[1] or 0) + 1)
+    except RanksWarning:
+        return True
+    return False

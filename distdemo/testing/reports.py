@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from _pytest._code.code import (
 )
 
 from distdemo.calls.match.matching import FROM
-from distdemo.calls.text import calls_text, reason, stopped_text
+from distdemo.calls.text import calls_text, finding_text
 from distdemo.launcher.records import Raised
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
@@ -43,6 +42,8 @@ class TestResult:
         subtests: One report per subtest.
         warnings: Warnings of the ranks, as arguments of pytest's hook.
         user_properties: Properties that a rank recorded for JUnit.
+        findings: Warnings of the sanitizer.
+        stopped: Reason why the comparison of calls stopped early; empty if it did not.
     """
 
     outcome: str = "passed"
@@ -52,6 +53,8 @@ class TestResult:
     subtests: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     user_properties: list[tuple[str, object]] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+    stopped: str = ""
 
 
 class Received:
@@ -95,14 +98,8 @@ def merged(
     findings: Sequence[Finding] = ()
     if inspector is not None:
         world, findings = inspector.conclude(world)
-        findings = findings or inspector.judge.matcher.shifts()
-        if inspector.stopped and not findings:
-            why = UserWarning(stopped_text(inspector.stopped))
-            message = warnings.WarningMessage(why, UserWarning, str(item.path), 0)
-            result.warnings.append(
-                {"warning_message": message, "when": "runtest", "nodeid": item.nodeid}
-                | {"location": None}
-            )
+        result.findings = inspector.warnings()
+        result.stopped = "" if findings else inspector.stopped
     if world.verdict is not None:
         _fail(result, item, world, reports, findings)
         if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:
@@ -215,8 +212,7 @@ def _fail(
         result.longrepr.addsection(ranks_of(sorted(ranks)), line)
     for finding in findings:
         if finding.kind in ("argument", "shift") or not {*finding.ranks} <= {*causes}:
-            text = "\n".join((finding.what, reason(finding), finding.rule))
-            result.longrepr.addsection("finding", text)
+            result.longrepr.addsection("finding", finding_text(finding))
 
 
 def _is_failure(report: pytest.TestReport) -> bool:

@@ -118,7 +118,20 @@ def test_what_is_shown_of_a_call_hides_no_warning(world: Collected) -> None:
     world("x = torch.ones(2, requires_grad=True); out = [torch.zeros(2) for _ in range(3)]")
     assert len(world("dist.all_gather(out, x)").held) == 3  # it has read the result
     done = world("(torch.stack(out).sum() * x.sum()).backward()")
-    assert "a gradient ignores the result of a collective" in done.what
+    (warning,) = done.warnings
+    assert "a gradient ignores the result of a collective" in warning.what
+    done = world("1")
+    assert (done.warnings, done.what) == ((), "")  # it is shown once
+
+
+def test_a_cell_says_once_that_calls_are_no_longer_compared(tmp_path: Path) -> None:
+    where = f"'gloo', 'file://{tmp_path}/store', rank=1 - rank, world_size=2"
+    run = Collected(Settings(2))
+    with closing(run.ranks):
+        done = run(f"dist.destroy_process_group(); dist.init_process_group({where})")
+        assert (done.ok, "numbers its ranks differently" in done.stopped) == (True, True)
+        done = run("dist.barrier()")
+        assert (done.ok, done.stopped) == (True, "")
 
 
 def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:

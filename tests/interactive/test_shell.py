@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,22 @@ def test_commands_are_strict_and_never_end_the_session(start: Start) -> None:
         assert refused["what"].startswith(expected)
     _, last = found["cells"]
     assert [each["text"] for each in last["values"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [("<&-", "It is closed."), ("0>/dev/null", "Bad file descriptor.")]
+)
+@pytest.mark.parametrize("line", ["shell", "learn ring"])
+def test_standard_input_that_cannot_be_read(
+    start: Start, line: str, redirection: str, reason: str
+) -> None:
+    shell = f"exec {sys.executable} -m distdemo {line} {redirection}"
+    code, out, err = start("sh", "-c", shell).finish()
+    if (line, redirection) == ("learn ring", "<&-"):
+        assert (code, err) == (0, "")  # it plays the step without a prediction
+        return
+    assert (code, out) == (2, "")
+    assert err.splitlines()[:2] == ["Standard input can't be read.", reason]
 
 
 MARKED = """\

@@ -45,8 +45,17 @@ def report() -> MistakeReport:
     )
     problems = ("The repaired program is wrong.",)
     mistake = replace(MISTAKES["shape"], link="https://github.com/pytorch/pytorch/issues/1")
-    findings = (finding, shift)
-    return MistakeReport(mistake, "gloo", wrong, findings, right, problems, {"torch": "2.13"})
+    return MistakeReport(
+        mistake,
+        "gloo",
+        wrong,
+        (finding,),
+        right,
+        problems,
+        warnings=(shift,),
+        stopped="rank 3 left no notes",
+        versions={"torch": "2.13"},
+    )
 
 
 LESSON = Lesson(
@@ -63,7 +72,7 @@ LESSON = Lesson(
 )
 
 
-FOUND = replace(report(), findings=(), problems=())
+FOUND = replace(report(), warnings=(), stopped="", problems=())
 VIEWS: dict[str, Blocks] = {
     "steps": partial(view.steps_view, ExampleList(tuple(STEPS.values()))),
     "lesson": partial(view.lesson_view, LESSON),
