@@ -162,7 +162,6 @@ def run(session: Session, options: RunOptions) -> Result:
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),
         partial=options.calls or has_output or any(own.text for own in report.ranks),
-        writes_failure=report.world is not None,
         files=() if timeline is None else timeline.files,
     )
 
