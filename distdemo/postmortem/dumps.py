@@ -166,7 +166,7 @@ class _Reader:
                 line,
                 dtype=NAMES.get(dtype, dtype),
                 shape=sizes.first,
-                count=sizes.count,
+                count=sizes.elements,
                 peer=int(pair[3]) if pair else None,
             )
             members = self._members.get(group_name, self._unnamed)
@@ -203,11 +203,11 @@ class _Sizes(NamedTuple):
 
     Attributes:
         first: Shape of the first one; empty if there is none.
-        count: Number of all elements.
+        elements: Number of elements of all tensors.
     """
 
     first: tuple[int, ...]
-    count: int
+    elements: int
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -120,9 +120,8 @@ def _load(data: bytes) -> Any:
             case 0x95:  # FRAME
                 at += 8
             case _:
-                known = pickletools.code2op.get(chr(code))
-                what = known.name if known else f"{code:#x}"
-                raise UnpicklingError(f"contains {what}, which isn't data")
+                names = [known.name for known in pickletools.opcodes if ord(known.code) == code]
+                raise UnpicklingError(f"contains {''.join(names) or code}, which isn't data")
 
 
 def _of_type(value: Any, kind: type) -> Any:

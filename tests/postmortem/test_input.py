@@ -159,7 +159,7 @@ def test_a_pickle_takes_no_more_time_than_its_size(tmp_path: Path, name: str) ->
 
 
 def test_a_pickle_of_plain_data_is_read_as_pickle_does() -> None:
-    plain = {
+    plain: dict[str, Any] = {
         "": [None, True, False, 0, 255, 256, 65536, -1, 1 << 62, -1 << 62, 0.5],
         "é": (), "1": (1,), "2": (1, 2), "3": (1, 2, 3), "4": (1, 2, 3, 4),
         "long": "x" * 300, "many": [str(number) for number in range(300)], "one": ["a"],
