@@ -24,6 +24,7 @@ from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
+from distdemo.view.format import some
 
 FOLDER = "DISTDEMO_RECORD"
 """Environment variable that names the folder."""
@@ -205,7 +206,7 @@ def _headers(paths: list[Path]) -> tuple[dict[int, Path], list[_Header], set[int
             )
         files[rank] = path
     if not files:
-        what = f"{', '.join(map(str, paths))}: there are no notes that can be read."
+        what = f"{some([*map(str, paths)])}: there are no notes that can be read."
         raise UsageError(what, why, f"Set {FOLDER} to a separate folder for each job.")
     if size > MAX_RANKS:
         what = f"These are the notes of {size:,} ranks."

@@ -102,6 +102,13 @@ class CheckOptions(WorldsOptions):
         ),
     ] = None
     stall: Annotated[float | None, stall_option()] = STALL_S
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Fail on cases that are known to be wrong, or need GPUs that aren't there.",
+        ),
+    ] = False
 
     @property
     def scope(self) -> str:
@@ -121,9 +128,12 @@ def check(session: Session, options: CheckOptions) -> Result:
     """Verify every operation, form and type, with a report for CI.
 
     The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
-    in this release of torch are listed but not run.
+    in this release of torch are listed but not run; with --strict, they are a failure.
     """
-    report = _run(session, options, _cases(session, options))
+    return _result(options, _run(session, options, _cases(session, options)))
+
+
+def _result(options: CheckOptions, report: CheckReport) -> Result:
     from distdemo.check.junit import junit_xml
     from distdemo.check.view import check_view, verdict
 
@@ -151,6 +161,7 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
         cases=cases,
         world=session.world(largest, options, stall=options.stall),
         scope=options.scope,
+        strict=options.strict,
         fail_fast=options.fail_fast or session.one_world_only,
         timeout=options.timeout,
     )
@@ -161,6 +172,7 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
             fitting = [case.world_size for case in cases if case.world_size <= run.gpus]
             run.world = replace(run.world, world_size=max(fitting, default=largest))
         session.prepare(run.world)
+        session.so_far = lambda why: _result(options, run.report(why))
         return run.run(session.start, progress.advance)
 
 

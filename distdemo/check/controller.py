@@ -47,6 +47,7 @@ class CheckRun:
         world: World to start, except for its size. Its ``stall`` limits a single case.
         scope: ``quick``, ``full`` or ``probe``, which also runs the cases that are unsupported or
             wrong in this release of torch according to the backend's map.
+        strict: True if a case that is skipped on this machine or release is a failure.
         fail_fast: True to stop at the first failure.
         gpus: Number of GPUs if it limits the world size, else None.
         timeout: Seconds until the remaining cases are given up, or None for no limit.
@@ -58,6 +59,7 @@ class CheckRun:
     cases: Sequence[Case]
     world: WorldSpec
     scope: str = "quick"
+    strict: bool = False
     fail_fast: bool = False
     gpus: int | None = None
     timeout: float | None = None
@@ -73,9 +75,18 @@ class CheckRun:
             remaining = numbers
             while remaining and not self._reason_to_stop():
                 remaining = self._one_world(world_size, remaining, start, progress)
-        why = self._reason_to_stop()
+        return self.report()
+
+    def report(self, why: str = "") -> CheckReport:
+        """Return the results so far.
+
+        Args:
+            why: Reason why the other cases were not run; by default a failure or the time limit.
+        """
+        why = why or self._reason_to_stop()
         return CheckReport(
             scope=self.scope,
+            strict=self.strict,
             backend=self.world.backend,
             device=self.world.device,
             cases=tuple(
@@ -94,8 +105,10 @@ class CheckRun:
         for number, case in enumerate(self.cases):
             reason = known_bug = None
             if self.gpus is not None and case.world_size > self.gpus:
-                reason = f"It needs one GPU per rank, but this machine has {self.gpus}."
-            elif self.scope != "probe":
+                why = f"It needs one GPU per rank, but this machine has {self.gpus}."
+                self.results[number] = self._result(number, "unavailable", why=why)
+                continue
+            if self.scope != "probe":
                 reason = backend.why_unsupported(case.op, case.spec, self.world.device)
                 if case.world_size > 1:
                     known_bug = backend.known_bug(case.op, case.spec)

@@ -13,8 +13,9 @@ from distdemo.encoding import derived
 from distdemo.ops import REGISTRY
 from distdemo.ops.spec import Call
 
-Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
-"""Known wrong: the result is wrong in this torch and fixed later, according to the map."""
+Status = Literal["passed", "failed", "known wrong", "unavailable", "not supported", "not run"]
+"""Known wrong: the result is wrong in this torch and fixed later, according to the map.
+Unavailable: this machine has too few GPUs. Not run: the check ended before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class CheckReport:
     Attributes:
         scope: ``quick``, ``full`` or ``probe``.
         worlds: Number of worlds that were started.
+        strict: True if a case that is skipped on this machine or release is a failure.
     """
 
     scope: str
@@ -68,6 +70,7 @@ class CheckReport:
     time_s: float
     worlds: int
     versions: dict[str, str] = field(default_factory=dict)
+    strict: bool = False
 
     @derived
     def counts(self) -> dict[str, int]:
@@ -81,12 +84,19 @@ class CheckReport:
         return [case for case in self.cases if case.status == status]
 
     @property
-    def ok(self) -> bool:
-        """True if at least one case ran, and all cases that the backend supports passed.
+    def complete(self) -> bool:
+        """True if every case that the backend supports ran."""
+        skipped = self.of("known wrong") or self.of("unavailable") or self.of("not run")
+        return bool(self.of("passed") or self.of("failed")) and not skipped
 
-        Cases known to be wrong in this release are ignored.
+    @property
+    def ok(self) -> bool:
+        """True if at least one case ran, no case failed, and the check didn't end early.
+
+        Cases that are skipped on this machine or in this release count only with ``strict``.
         """
-        return bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
+        passed = bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
+        return passed and (self.complete or not self.strict)
 
     def command(self, case: CaseResult) -> str:
         """Return the command line that runs only this case."""
@@ -121,6 +131,12 @@ class BackendList:
     """List of all backends, whether available or not."""
 
     backends: tuple[BackendEntry, ...]
+
+    @property
+    def complete(self) -> bool:
+        """True if every available backend was tried, and there is one."""
+        available = [entry for entry in self.backends if not entry.missing]
+        return bool(available) and all(entry.works is not None for entry in available)
 
     @property
     def ok(self) -> bool:

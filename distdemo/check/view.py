@@ -31,6 +31,7 @@ STYLES: dict[Status, str] = {
     "failed": colours.WRONG,
     "not run": colours.UNSURE,
     "known wrong": colours.UNSURE,
+    "unavailable": colours.UNSURE,
     "not supported": colours.QUIET,
 }
 
@@ -44,13 +45,13 @@ def check_view(report: CheckReport, sign: Signs) -> Iterator[Block]:
     if report.cases:
         yield _table(report)
     yield Paragraph()
-    for status in ("not supported", "known wrong", "not run"):
+    for status in ("not supported", "unavailable", "known wrong", "not run"):
         yield from _reasons(report, status, sign)
     yield from _failures(report, sign)
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(f"{worlds}.\n{versions}".rstrip(), colours.QUIET)
-    yield Summary(verdict(report), report.ok)
+    yield Summary(verdict(report), False if report.of("failed") else report.complete or None, "!")
 
 
 def _table(report: CheckReport) -> Grid:
@@ -68,7 +69,7 @@ def _table(report: CheckReport) -> Grid:
 
 
 def _mark(status: Status, sign: Signs) -> str:
-    return {"known wrong": "!", "not run": "?"}.get(status, sign.none)
+    return sign.none if status == "not supported" else "!"
 
 
 def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Paragraph]:
@@ -122,6 +123,8 @@ def verdict(report: CheckReport) -> str:
     if not_run:
         return f"{not_run:,} of {cases} not run."
     text = f"{cases} passed."
+    if counts["unavailable"]:
+        text += f" {counts['unavailable']:,} not run for lack of GPUs."
     if counts["known_wrong"]:
         text += f" {counts['known_wrong']:,} known to be wrong in this torch."
     if counts["not_supported"]:
@@ -154,7 +157,11 @@ def backends_view(report: BackendList, sign: Signs) -> Iterator[Block]:
     fails = [entry.name for entry in report.backends if entry.works is False]
     good = f"{listing(works)} {'works' if len(works) == 1 else 'work'}." if works else ""
     bad = f"{listing(fails)} {'fails' if len(fails) == 1 else 'fail'}." if fails else ""
-    yield Summary(f"{good} {bad}".strip() or "No backend is available.", report.ok)
+    untried = [entry.name for entry in report.backends if not entry.missing and entry.works is None]
+    other = f"{listing(untried)} {'was' if len(untried) == 1 else 'were'} not tried."
+    parts = filter(None, (good, bad, other if untried else ""))
+    text = " ".join(parts) or "No backend is available."
+    yield Summary(text, False if fails else report.complete or None, "!")
 
 
 def _available(entry: BackendEntry, sign: Signs) -> Text:

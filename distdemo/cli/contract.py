@@ -65,7 +65,6 @@ class Result:
         world: World that the command ran; if it failed, the failure is shown. By default
             ``record.world``, if there is one.
         partial: True if there is a result to show in addition to the failure.
-        writes_failure: True if files are written even after a failure, which is the result then.
         is_shown: True if the command has shown the report while it ran; only the verdict is left.
         interrupted: True if a signal ended the command early.
         errors: Errors of the document, in addition to the world's verdict.
@@ -78,7 +77,6 @@ class Result:
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False
-    writes_failure: bool = False
     is_shown: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()

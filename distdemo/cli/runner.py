@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 PICTURES = (".svg", ".png")  # suffixes of pictures for slides
+WRITTEN = (".json", ".md", *PICTURES)  # of every result; an export needs a record of its command
 UNDERSTOOD = "distdemo.understood"
 """Key in the context's ``meta``: the command as typed, and its meaning."""
 
@@ -112,7 +113,7 @@ def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter
 def _output_options(info: CommandInfo) -> dict[str, Any]:
     """Return the options ``--format`` and ``--output`` of a command with these exports."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".md", *PICTURES, *info.exports)
+    suffixes = (*WRITTEN, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
     text = f"Write the result to a file: {', '.join(suffixes)}."
     to_file = option(
@@ -140,7 +141,7 @@ def _run(
         if understood is not None:
             session.understood(*understood)
         signals.enter(signals.Stage.RUNNING)
-        code = conclude(session, function())
+        code = _conclude(session, function)
     except typer.Exit as end:  # on a node without rank 0
         code = end.exit_code
         raise
@@ -150,25 +151,94 @@ def _run(
         raise
     except (KeyboardInterrupt, Terminated) as stop:
         code = signals.exit_code() or EXIT_INTERRUPTED
-        _raise_interrupted(stop)
-        raise
+        raise _error(stop) from stop
     finally:
         session.end(code)
     return code
 
 
-def _raise_interrupted(stop: BaseException) -> None:
-    """Raise an error with the ranks' phases, if the signal ended a world.
+def _conclude(session: Session, function: Callable[[], Result]) -> int:
+    """Show the function's result and return the exit code.
 
     Raises:
-        DistdemoError: It did. The exit code is still the signal's.
+        BaseException: Of the function, or of a signal. The files say it.
     """
+    try:
+        return conclude(session, _result(session, function))
+    except (KeyboardInterrupt, Terminated) as stop:
+        signals.enter(signals.Stage.SHOWING)
+        _write_failure(session, stop)
+        raise
+
+
+def _result(session: Session, function: Callable[[], Result]) -> Result:
+    """Return the function's result; if a signal ends it, its result so far, if it has one."""
+    try:
+        return function()
+    except typer.Exit:  # on a node without rank 0
+        raise
+    except (KeyboardInterrupt, Terminated) as stop:
+        if session.so_far is None:
+            raise
+        signals.enter(signals.Stage.SHOWING)
+        return replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
+    except Exception as error:
+        if session.so_far is not None or not isinstance(error, UsageError):  # else nothing has run
+            _write_failure(session, error)
+        raise
+
+
+def _write_failure(session: Session, error: BaseException) -> None:
+    """Write the files of a command that has ended with an exception, if this process writes any."""
+    from distdemo.view.failure import show_error
+
+    shown = _error(error)
+    cause = Error(shown.what, shown.why, shown.hint)
+    if session.so_far is not None:
+        result = session.so_far(shown.what)
+        result = replace(result, ok=False, errors=(cause, *result.errors))
+    else:
+        result = Result(_NoResult(cause), _failure_view, errors=(cause,))
+    if session.is_first:
+        for unwritten in _Output(session, result, None).write():
+            show_error(unwritten)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoResult:
+    """Record of a command that ended before it had a result; its document has only the error."""
+
+    error: Error
+
+    ok = False
+
+    def document(self) -> dict[str, Any]:
+        """Return no field: the error is one of the document's."""
+        return {}
+
+
+def _failure_view(record: _NoResult, _: Signs) -> Iterator[Block]:
+    """Yield the error."""
+    from distdemo.view.blocks import Paragraph, Summary
+
+    error = record.error
+    yield Paragraph("\n".join(filter(None, (error.why, error.hint))))
+    yield Summary(error.what, ok=False)
+
+
+def _error(error: BaseException) -> DistdemoError:
+    """Return an exception as an error of a document; after a signal, with the ranks' phases."""
+    if isinstance(error, DistdemoError):
+        return error
+    if not isinstance(error, KeyboardInterrupt | Terminated):
+        return DistdemoError(" ".join(f"{type(error).__name__}: {error}".split()))
     from distdemo.launcher.verdict import report_of
 
-    report = report_of(stop)
+    report = report_of(error)
+    what = signals.what_stopped(error)
     if report is not None and report.verdict is not None:
-        what = signals.what_stopped(stop)
-        raise DistdemoError(what, report.verdict.why, ALL_EXITED) from stop
+        return DistdemoError(what, report.verdict.why, ALL_EXITED)
+    return DistdemoError(what, ALL_EXITED)
 
 
 # ------------------------------------------------------------------------------- to an exit code
@@ -188,9 +258,7 @@ def conclude(session: Session, result: Result) -> int:
     failed = world if world is not None and not world.ok else None
     output = _Output(session, result, failed)
     unwritten: list[DistdemoError] = []
-    # Without a result the file stays: it may hold an earlier one. In a joined world only the
-    # process of rank 0 writes.
-    if session.is_first and (failed is None or result.partial or result.writes_failure):
+    if session.is_first:  # in a joined world, only the process of rank 0 writes
         unwritten = output.write()
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
@@ -304,7 +372,7 @@ class _Output:
 
         output = self.session.output
         files = list(self.result.files)
-        if output is not None:
+        if output is not None and output.suffix.lower() in (*WRITTEN, *self.result.exports):
             files.insert(0, ("--output", output, partial(self.content, output.suffix.lower())))
         errors = []
         for flag, path, make in files:

@@ -29,6 +29,7 @@ from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
+    from distdemo.cli.contract import Result
     from distdemo.cli.options import WorldsOptions
     from distdemo.joined.world import JoinedWorld
     from distdemo.launcher.records import WorldReport
@@ -105,6 +106,9 @@ class Session:
         traceback: True to show the traceback of the rank at fault.
         output: File that the result will be written to.
         placement: Place of this process in a joined world, or None if it starts all ranks.
+        so_far: Function that returns the result up to now, given why the command ends here; set
+            once there is something. The runner shows and writes it after a signal, and writes it
+            after an error.
     """
 
     command: str
@@ -114,6 +118,7 @@ class Session:
     traceback: bool = False
     output: Path | None = None
     placement: Placement | None = None
+    so_far: Callable[[str], Result] | None = None
     _joined_world: JoinedWorld | None = field(default=None, repr=False)
 
     # ------------------------------------------------------------------------- what to start

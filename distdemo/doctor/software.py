@@ -120,7 +120,11 @@ def mpi(system: System) -> Diagnosis:
     family = _family(library_text)
     first, text = next(iter(programs.items()))
     if not _family(text):
-        return skipped(f"{library}; {first} --version names no known MPI")
+        return warning(
+            f"{library}; {first} --version names no known MPI",
+            "If it isn't of this library, it starts ranks that don't find each other.",
+            f"Try {first} -n 2 distdemo hello --backend mpi: two ranks must hear from each other.",
+        )
     if _family(text) == family:
         return fine(f"{library}; {first} is from {_release(text)}")
     matching = [str(path) for path, other in programs.items() if _family(other) == family]

@@ -37,7 +37,8 @@ class Cleanup:
     """Process that kills sessions and removes files when it is closed or the launcher exits.
 
     Args:
-        paths: Files and folders to remove, if they exist then.
+        paths: Absolute paths of files and folders to remove, if they exist then; ``INODE:PATH``
+            only if it has this inode and, if it is a folder, is empty.
 
     Raises:
         UsageError: The process can't be started.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -113,7 +115,7 @@ def check_new(folder: Path) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files to a new folder.
+    """Write files to a new folder, all of them or none.
 
     Args:
         folder: The folder.
@@ -123,12 +125,18 @@ def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
         UsageError: It exists or can't be written.
     """
     check_new(folder)
+    target = Path(os.path.abspath(folder))
+    beside = target.with_name(f".distdemo-{os.getpid()}-{os.urandom(4).hex()}")
     try:
         for name, content in files.items():
-            path = folder / name
+            path = beside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    except OSError as error:
+        beside.rename(target)
+    except BaseException as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if not isinstance(error, OSError):  # a signal
+            raise
         what = f"{folder} can't be written."
         why = f"{error.strerror or error}."
         raise UsageError(what, why, "Try --write with another folder.") from error

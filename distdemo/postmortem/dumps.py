@@ -1,29 +1,30 @@
 """Read dumps of torch's flight recorder: pickles and JSON, versions 2.0 and later.
 
-A pickle may come from anyone. The unpickler refuses every class, and the type of a value is checked
-before the value is hashed, compared or formatted: tuples in tuples can take forever to hash.
+A dump may come from anyone. The type of a value is checked before the value is hashed, compared or
+formatted, and what many calls share is read once: the time is linear in the size of the file.
 
 Format: torch/csrc/distributed/c10d/FlightRecorder.hpp. Dumps have neither ReduceOp nor root.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 from collections.abc import Iterable
+from itertools import islice
 from math import prod
-from pickle import UnpicklingError
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from distdemo.calls.records import PartialCall, SourceLine
 from distdemo.dtypes import NAMES
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES
+from distdemo.postmortem.pickles import load_plain
 from distdemo.postmortem.records import CallState, GroupId, PastCall, RankCalls
 
 MAX_CALLS = 100_000  # per dump; torch keeps 2,000 unless told otherwise
 MAX_FRAMES = 200  # frames per call that are read
+MAX_DIMS = 64  # of a tensor; torch's own limit for most operations
+MAX_MEMBERS = 2_000_000  # of all groups together
 MAX_CALLERS = 3  # lines that are kept around a source line
 MAX_TEXT = 500  # characters of a name
 T = TypeVar("T")
@@ -48,39 +49,19 @@ OPS = {
 """Public names of ops, by the names in dumps and in the watchdog's messages, in lower case."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickler for dictionaries, lists, tuples, strings and numbers."""
-
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        """Refuse every class and function."""
-        raise UnpicklingError(f"contains {module}.{name}, which isn't data"[:MAX_TEXT])
-
-    def persistent_load(self, pid: object, /) -> NoReturn:
-        """Refuse references to other objects."""
-        raise UnpicklingError("refers to another object")
-
-
-def is_pickle(head: bytes) -> bool:
-    """Return True if a file with these first bytes is a pickle with a protocol number."""
-    return head[:1] == b"\x80" and 2 <= head[1] <= pickle.HIGHEST_PROTOCOL
-
-
 def read_dump(data: bytes | str) -> RankCalls:
     """Return the calls in a dump: a pickle, or JSON as text.
 
     Raises:
-        Exception: It isn't a dump.
+        UnpicklingError: It is a pickle of something else, or truncated.
+        ValueError: It isn't a dump.
     """
     try:
-        if isinstance(data, bytes):
-            return _Reader(_Unpickler(io.BytesIO(data)).load()).dump
-        return _Reader(loads(data, max_bytes=MAX_BYTES)).dump
+        plain = load_plain(data) if isinstance(data, bytes) else loads(data, max_bytes=MAX_BYTES)
+        return _Reader(plain).dump
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"not a flight recorder's dump ({type(error).__name__}: {error})"
         raise ValueError(why[:MAX_TEXT]) from None
-    except (EOFError, UnpicklingError) as error:
-        is_short = isinstance(error, EOFError) or "truncated" in str(error)
-        raise UnpicklingError("truncated" if is_short else str(error)) from None
 
 
 def typed(value: Any, kind: type[T]) -> T:
@@ -115,11 +96,20 @@ class _Reader:
         library = text_of(data.get("comm_lib_version") or data.get("nccl_version") or "")
         self.dump = RankCalls(library=library, is_dump=True)
         self._members: dict[str, tuple[int, ...]] = {}
-        self._latest: dict[GroupId, int] = {}  # number of the last call
+        self._groups: dict[tuple[str, str], GroupId] = {}  # by name and description
+        self._latest: dict[tuple[str, str], int] = {}  # number of the last call of a group
         self._known: dict[tuple[object, ...], tuple[PartialCall, GroupId]] = {}
+        self._ranks: dict[str, tuple[int, ...]] = {}  # by the text that lists them
+        self._known_sizes: dict[int, _Sizes] = {}  # by the list's identity
+        self._equal: dict[tuple[tuple[int, ...], ...], _Sizes] = {}  # by the shapes
+        self._lines: dict[tuple[int, ...], SourceLine] = {}  # by the frames' identities
+        members = 0
         for group in typed(data.get("pg_config") or {}, dict).values():
             name = text_of(typed(group, dict)["name"])
-            self._members[name] = tuple(map(int, _DIGITS.findall(typed(group["ranks"], str))))
+            self._members[name] = self._ranks_in(typed(group["ranks"], str))
+            members += len(self._members[name])
+            if members > MAX_MEMBERS:
+                raise ValueError(f"its groups have more than {MAX_MEMBERS:,} members")
             if name and self._members[name]:
                 self.dump.groups.append(GroupId(name, text_of(group["desc"]), self._members[name]))
         is_only = len(typed(data.get("pg_status") or {}, dict)) == 1
@@ -146,8 +136,9 @@ class _Reader:
             return
         place = number(entry.get("collective_seq_id", entry.get("seq_id")))
         created = number(entry.get("time_created_ns", 0))
-        if place > self._latest.get(group, 0):
-            self._latest[group] = place
+        key = group.name, group.desc  # these decide the members
+        if place > self._latest.get(key, 0):
+            self._latest[key] = place
             dump.calls.append(PastCall(group, place, call, state))
             dump.times = dump.times[0] or created, created
 
@@ -162,24 +153,67 @@ class _Reader:
             for side in ("input", "output")
         ]
         shapes, dtypes = sides[name.endswith(":scatter") or not sides[0][0]]  # only root has inputs
-        sizes = tuple(tuple(map(number, typed(shape, list))) for shape in shapes)
-        dtype = text_of((dtypes or sides[0][1] or [""])[0]).lower() if sizes else ""
-        key = (name, group_name, desc, sizes, dtype, *map(id, frames))
+        sizes = self._sizes(shapes)
+        line = self._line(frames)
+        dtype = text_of((dtypes or sides[0][1] or [""])[0]).lower() if shapes else ""
+        key = (name, group_name, desc, id(sizes), dtype, id(line))
         if key not in self._known:
             backend, _, op = name.rpartition(":")
             self.dump.backend = self.dump.backend or backend
             pair = _PAIR.search(op)
             call = PartialCall(
                 pair[1] if pair else OPS.get(op.lower(), op),
-                source_line(map(_frame, frames)),
+                line,
                 dtype=NAMES.get(dtype, dtype),
-                shape=sizes[0] if sizes else (),
-                count=sum(map(prod, sizes)),
+                shape=sizes.first,
+                count=sizes.elements,
                 peer=int(pair[3]) if pair else None,
             )
             members = self._members.get(group_name, self._unnamed)
-            self._known[key] = call, GroupId(group_name, desc, members)
+            own = GroupId(group_name, desc, members)
+            self._known[key] = call, self._groups.setdefault((group_name, desc), own)
         return self._known[key]
+
+    def _ranks_in(self, text: str) -> tuple[int, ...]:
+        """Return the ranks in a text. Several groups may have the same."""
+        if text not in self._ranks:
+            digits = islice(_DIGITS.finditer(text), MAX_MEMBERS + 1)
+            self._ranks[text] = tuple(int(found[0]) for found in digits)
+        return self._ranks[text]
+
+    def _sizes(self, shapes: list[Any]) -> _Sizes:
+        """Return the sizes of a call's tensors. Equal lists share one object."""
+        if id(shapes) not in self._known_sizes:
+            sizes = tuple(_shape(shape) for shape in shapes)
+            if sizes not in self._equal:
+                self._equal[sizes] = _Sizes(sizes[0] if sizes else (), sum(map(prod, sizes)))
+            self._known_sizes[id(shapes)] = self._equal[sizes]
+        return self._known_sizes[id(shapes)]
+
+    def _line(self, frames: list[Any]) -> SourceLine:
+        """Return the source line of a stack. Stacks of the same frames share one object."""
+        key = tuple(map(id, frames))
+        if key not in self._lines:
+            self._lines[key] = source_line(map(_frame, frames))
+        return self._lines[key]
+
+
+class _Sizes(NamedTuple):
+    """Sizes of a call's tensors.
+
+    Attributes:
+        first: Shape of the first one; empty if there is none.
+        elements: Number of elements of all tensors.
+    """
+
+    first: tuple[int, ...]
+    elements: int
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if len(typed(value, list)) > MAX_DIMS:
+        raise ValueError(f"a tensor has more than {MAX_DIMS} dimensions")
+    return tuple(map(number, value))
 
 
 def _frame(value: Any) -> SourceLine:

@@ -22,14 +22,16 @@ from distdemo.files import limit_memory, open_file, read_file
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem import verdict
-from distdemo.postmortem.dumps import is_pickle, read_dump
+from distdemo.postmortem.dumps import read_dump
 from distdemo.postmortem.job import Job
 from distdemo.postmortem.logs import MARK, RAS, STACK, Log, read_log, read_ras, read_stacks
+from distdemo.postmortem.pickles import is_pickle
 from distdemo.postmortem.records import Postmortem, RankCalls
 from distdemo.view.foreign import one_line
-from distdemo.view.format import listing, plural
+from distdemo.view.format import plural, some
 
 MAX_TEXT = 500  # characters of the reason why a file can't be used
+MAX_REASONS = 3  # in an error
 HEAD_BYTES = 4096
 MAX_GAP_NS = 600 * 10**9  # between the last call of a rank and the first of another one
 _LOG_NAME = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
@@ -69,6 +71,8 @@ class _Contents:
                 self._texts[path] = content
         except Exception as error:  # which a parser raises depends on the file
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            if isinstance(error, MemoryError):
+                why = "it takes too much memory"
             self._skipped.setdefault(why[:MAX_TEXT], []).append(_short(path))
 
     def counts(self) -> dict[str, int]:
@@ -130,17 +134,19 @@ def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) ->
         raise UsageError(
             "The dumps are of several jobs.",
             "Some are older, of a rank that has two, or of a world of a different size.",
-            f"Move these to another folder: {listing([*map(_short, older)])}.",
+            f"Move these to another folder: {some([*map(_short, older)])}.",
         )
     counts = contents.counts()
     unknown = contents.read_texts()
     notes = _skipped_notes(skipped)
     if not any(counts.values()):
-        why = next(iter(notes), "")
+        left = len(notes) - MAX_REASONS
+        more = [f"{plural(left, 'other reason')}."] if left > 0 else []
+        why = " ".join(notes[:MAX_REASONS] + more)
         raise UsageError(f"{source} has nothing that can be used.", why, "Try another folder.")
     job = Job(contents.calls(), contents.logs, has_unknown_ranks=bool(unknown))
     if unknown:
-        notes.append(f"The ranks that wrote {listing([*map(_short, unknown)])} are unknown.")
+        notes.append(f"The ranks that wrote {some([*map(_short, unknown)])} are unknown.")
     findings = tuple(verdict.find(job))
     absent = tuple(sorted(set(range(job.world_size)) - job.calls.keys())) if job.calls else ()
     backends = (f"{calls.backend} {calls.library}".strip() for calls in job.calls.values())
@@ -155,11 +161,14 @@ def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) ->
         findings,
         tuple(job.judge.warnings()),
         stopped="" if findings else _stopped(job, absent),
+        has_recorder=bool(job.calls),
     )
 
 
 def _stopped(job: Job, absent: tuple[int, ...]) -> str:
     """Return why errors may have been missed, or an empty text."""
+    if not job.calls:
+        return "no recorder ran: the logs name no call"
     if not any(calls.calls for calls in job.calls.values()):
         return "no file has a call, and gloo's recorder leaves out sends and receives"
     if job.older:
@@ -257,7 +266,7 @@ def _ranks_of_logs(texts: Mapping[Path, str]) -> tuple[dict[Path, int], list[Pat
 def _skipped_notes(skipped: dict[str, list[str]]) -> list[str]:
     """Return which files were skipped, by reason."""
     return [
-        f"{listing(names)} {'was' if len(names) == 1 else 'were'} skipped: {why}."
+        f"{some(names)} {'was' if len(names) == 1 else 'were'} skipped: {why}."
         for why, names in skipped.items()
     ]
 

@@ -99,6 +99,7 @@ class Postmortem:
         findings: Findings, the most important first.
         warnings: Possible errors.
         stopped: Reason why errors may have been missed, or empty.
+        has_recorder: False if there are only logs, which name no call.
     """
 
     source: str
@@ -111,6 +112,7 @@ class Postmortem:
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...] = ()
     stopped: str = ""
+    has_recorder: bool = True
 
     @property
     def ok(self) -> bool:

@@ -12,6 +12,12 @@ from distdemo.view.console import Signs
 from distdemo.view.format import plural, ranks_text
 
 MAX_NOTES = 20
+SWITCH_ON = (
+    "Before the next run, switch a recorder on: export TORCH_FR_BUFFER_SIZE=2000 "
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=$PWD/dumps/rank_ for torch's own; or "
+    "DISTDEMO_RECORD=$PWD/notes for distdemo's, and call distdemo.sanitizer.install() in the "
+    "program."
+)
 
 
 def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> Iterator[Block]:
@@ -33,8 +39,12 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
     if report.findings:
         yield Summary(report.findings[0].what, ok=False)
         return
+    if not report.has_recorder:
+        yield Paragraph(SWITCH_ON)
+        yield Summary("The logs show no error. No call was compared: no recorder ran.", None, "!")
+        return
     count = plural(sum(call.count * len(call.ranks) for call in report.calls), "call")
     if report.stopped:
-        yield Summary(f"So far no errors in {count}, but {report.stopped}.", ok=False)
+        yield Summary(f"So far no errors in {count}, but {report.stopped}.", None, "!")
     else:
         yield Summary(f"No errors in {count}.")

@@ -200,7 +200,6 @@ def run(session: Session, options: RunOptions) -> Result:
         or has_output
         or bool(report.warnings or report.notes)
         or any(own.text for own in report.ranks),
-        writes_failure=report.world is not None,
         files=() if timeline is None else timeline.files,
     )
 

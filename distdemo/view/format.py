@@ -156,6 +156,12 @@ def listing(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
+def some(words: Sequence[str], most: int = 3) -> str:
+    """Format the first words of a list, and count the others: ``a, b, c and 19,997 more``."""
+    left = len(words) - most
+    return listing([*words[:most], f"{left:,} more"] if left > 0 else words)
+
+
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last of each run of consecutive numbers, in the given order."""
     runs: list[tuple[int, int]] = []

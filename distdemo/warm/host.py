@@ -37,6 +37,7 @@ import distdemo
 from distdemo.cli.app import COMMANDS, function_of
 from distdemo.encoding import decode, encode, loads
 from distdemo.launcher import handover, torch_import
+from distdemo.launcher.cleanup import clean
 from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
 from distdemo.launcher.host import Channel
 from distdemo.launcher.process_tree import Cleanup, die_with_parent
@@ -56,9 +57,12 @@ def serve(channel: Channel) -> None:
     _load_modules()
     gc.freeze()
     place = handover.folder()
+    own = []  # what this process has created
     try:
         os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3
-        Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            Path(place).mkdir(mode=0o700, parents=True)
+            own.append(f"{os.stat(place).st_ino}:{place}")  # noqa: PTH116 - as in ``handover``
         folder = handover.open_folder(place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
@@ -66,11 +70,10 @@ def serve(channel: Channel) -> None:
         listener.listen()
         os.close(folder)
     except OSError as error:
-        with suppress(OSError):  # it has a socket
-            Path(place).rmdir()
+        clean((), own)
         channel.send(error.strerror or str(error))
         return
-    with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
+    with closing(Cleanup([f"{inode}:{place}/{handover.NAME}", *own])) as cleanup:
         host = _Host(listener, inode, idle_s, cleanup)
         with Path(os.devnull).open("wb") as null:
             os.dup2(null.fileno(), 2)  # up to here it was that of `distdemo warm`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree as ET
 
 import pytest
 from forked import in_a_child
@@ -34,6 +35,56 @@ def test_a_single_case_runs_by_id_and_a_junit_file_is_written(command, tmp_path)
     (case,) = json.loads(out)["cases"]
     assert (case["id"], case["status"]) == (name, "passed")
     assert name in file.read_text()
+
+
+WHILE_IT_RUNS = """
+import signal
+from distdemo.__main__ import main
+from distdemo.check import controller
+
+make = controller.CheckRun._result
+passed = []
+
+def result(run, number, status, *more, **named):
+    passed.extend([number] * (status == "passed"))
+    if status == "passed" and len(passed) == 3:
+        HOW
+    return make(run, number, status, *more, **named)
+
+controller.CheckRun._result = result
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "why"),
+    [
+        ("signal.raise_signal(signal.SIGTERM)", 1, "Stopped by SIGTERM."),
+        ("signal.raise_signal(signal.SIGINT)", 130, "Interrupted."),
+        ("raise OSError(5, 'no such disk')", 1, "OSError: [Errno 5] no such disk"),
+    ],
+)
+def test_what_has_run_is_written_whatever_ends_the_check(start, tmp_path, how, code, why):
+    junit, written = tmp_path / "report.xml", tmp_path / "report.json"
+    words = ["check", "--op", "broadcast", "--dtype", "float32", "-n", "2"]
+    files = ["--junit-xml", str(junit), "--output", str(written)]
+    run = start("python", "-c", WHILE_IT_RUNS.replace("HOW", how), *words, *files)
+    ended, out, err = run.finish()
+    run.leaves_nothing()
+    assert ended == code
+    assert ("! " in out) == ("signal" in how), err
+    document = json.loads(written.read_text())
+    counts = document["counts"]
+    assert (document["ok"], counts["failed"]) == (False, 0)
+    assert counts["not_run"] > 0
+    assert counts["passed"] + counts["not_run"] + counts["not_supported"] == counts["total"]
+    suites = ET.parse(junit).getroot()  # noqa: S314 - our own file
+    assert suites.attrib["errors"] == str(counts["not_run"])
+    cases = list(suites.iter("testcase"))
+    errors = [error for case in cases for error in case.iter("error")]
+    assert {error.attrib["message"] for error in errors} == {f"not run: {why}"}
+    whole = [case for case in cases if not list(case)]
+    assert len(whole) == counts["passed"] >= 2
 
 
 def test_backends_are_tried(command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from distdemo.check.records import (
     CheckReport,
     Status,
 )
-from distdemo.check.view import backends_view, check_view, verdict
+from distdemo.check.view import backends_view, check_view
 from distdemo.ops.spec import Call
-from distdemo.view.blocks import View, quiet
+from distdemo.view.blocks import Summary, View, quiet
+from distdemo.view.console import Signs
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -93,15 +95,35 @@ def test_many_failures_are_truncated() -> None:
     golden(GOLDEN / "many.txt", partial(check_view, many))
 
 
+def verdict_of(view: View, record: Any) -> Summary:
+    (verdict,) = [block for block in view(record, Signs()) if isinstance(block, Summary)]
+    return verdict
+
+
 def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
-    for record, ok, start in (
-        (report(case(1)), True, "1 case passed."),
-        (report(case(1), case(2, "not supported")), True, "1 case passed. 1 not supported."),
-        (report(case(1), case(2, "failed")), False, "1 of 2 cases failed."),
-        (report(case(1), case(2, "known wrong")), True, "1 case passed. 1 known to be wrong in"),
-        (report(case(1, "known wrong", why=KNOWN)), False, "No case ran: Known to be wrong in"),
-        (report(case(1), case(2, "not run")), False, "1 of 2 cases not run."),
-        (report(), False, "No case ran: none was selected."),
+    for record, code, strict, mark, start in (
+        (report(case(1)), 0, 0, "✓", "1 case passed."),
+        (report(case(1), case(2, "not supported")), 0, 0, "✓", "1 case passed. 1 not supported."),
+        (report(case(1), case(2, "failed")), 1, 1, "✗", "1 of 2 cases failed."),
+        (report(case(1), case(2, "known wrong")), 0, 1, "!", "1 case passed. 1 known to be wrong"),
+        (report(case(1), case(2, "unavailable")), 0, 1, "!", "1 case passed. 1 not run for lack"),
+        (report(case(1, "known wrong", why=KNOWN)), 1, 1, "!", "No case ran: Known to be wrong in"),
+        (report(case(1), case(2, "not run")), 1, 1, "!", "1 of 2 cases not run."),
+        (report(), 1, 1, "!", "No case ran: none was selected."),
     ):
-        assert record.ok is ok
-        assert verdict(record).startswith(start)
+        shown = verdict_of(check_view, record)
+        assert shown.text.startswith(start)
+        assert {True: "✓", False: "✗", None: "!"}[shown.ok] == mark
+        assert (not record.ok, not replace(record, strict=True).ok) == (code, strict)
+
+
+def test_a_backend_that_was_not_tried_does_not_count_as_working() -> None:
+    works, _, fails, untried = FOUND.backends
+    for entries, ok, text in (
+        ((works,), True, "gloo works."),
+        ((works, fails, untried), False, "gloo works. odd fails. xpu was not tried."),
+        ((works, untried), None, "gloo works. xpu was not tried."),
+        ((), None, "No backend is available."),
+    ):
+        shown = verdict_of(backends_view, BackendList(entries))
+        assert (shown.ok, shown.text) == (ok, text)

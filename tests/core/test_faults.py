@@ -73,6 +73,26 @@ def test_a_signal_ends_it(start, number, moment):
     assert err.count("Interrupted" if number == signal.SIGINT else number.name) == 1
 
 
+@pytest.mark.parametrize("suffix", [".json", ".md"])
+def test_the_file_of_an_interrupted_command_has_no_earlier_result(start, tmp_path, suffix):
+    file = tmp_path / f"result{suffix}"
+    file.write_text("an earlier result")
+    run = start("distdemo", *HELD_UP, "--output", str(file))
+    joined(run)
+    os.kill(run.process.pid, signal.SIGTERM)
+    code, out, err = run.finish()
+    run.leaves_nothing()
+    assert (code, out, "Stopped by SIGTERM." in err) == (1, "", True)
+    content = file.read_text()
+    if suffix == ".json":
+        document = json.loads(content)
+        assert document["ok"] is False
+        assert document["errors"][0]["what"] == "Stopped by SIGTERM."
+    else:
+        assert content.endswith("**✗ Stopped by SIGTERM.**\n")
+    assert list(tmp_path.iterdir()) == [file]
+
+
 # Python discards what is raised in __del__, as in the callbacks that importlib calls.
 WHILE_IMPORTING = """
 import signal, sys

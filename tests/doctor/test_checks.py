@@ -186,7 +186,7 @@ OLD_OPENMPI = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to"
     [
         (MPICH, "", HYDRA, "fine", "bin/mpiexec is from MPICH 5.0.2"),
         (MPICH, OPENMPI, HYDRA, "broken", "but {path} is from Open MPI 5.0.11"),
-        (MPICH, "what?", "", "skipped", "names no known MPI"),
+        (MPICH, "what?", "", "warning", "names no known MPI"),
         (OPENMPI, OLD_OPENMPI, "", "fine", "is from Open MPI 4.1.4"),
         (MPICH, "", "", "warning", "no mpiexec on PATH"),
     ],

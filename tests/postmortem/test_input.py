@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import in_a_child
 from hostile import JSON, changed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +21,9 @@ from processes import Start
 
 from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import RankCall, SourceLine
+from distdemo.errors import UsageError
 from distdemo.postmortem import files
+from distdemo.postmortem.pickles import PROTOCOLS, load_plain
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
@@ -72,18 +77,26 @@ def test_two_recordings_of_a_rank_are_of_two_jobs(tmp_path: Path, command: Comma
 # ---------------------------------------------------------------------------------------- workers
 
 
-def slow_pickle() -> bytes:
-    """Return a pickle whose key is tuples in tuples: its hash takes 2**60 steps."""
-    pairs = b"".join((b"h" + bytes([depth])) * 2 + b"\x86\x940" for depth in range(60))
-    return b"\x80\x04K\x01\x940" + pairs + b"}h\x3cK\x01s."
+ENDLESS = """
+import sys
+from distdemo.__main__ import main
+from distdemo.postmortem import files
+
+def read(data):
+    while True:
+        pass
+
+files.read_dump = read
+main()
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
-    (folder / "rank_0").write_bytes(slow_pickle())
-    with start("distdemo", "postmortem", str(folder)) as run:
+    (folder / "rank_0").write_bytes(pickle.dumps(BEHIND[0]))
+    with start("python", "-c", ENDLESS, "postmortem", str(folder)) as run:
         run.ranks(1)
         run.process.send_signal(number)
         code, _, err = run.finish()
@@ -95,13 +108,65 @@ def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.
 def test_a_file_that_takes_too_long_is_named(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def read(data: bytes | str) -> None:
+        while True:
+            pass
+
     monkeypatch.setattr(files, "CPU_S", 1)
-    (tmp_path / "rank_2").write_bytes(slow_pickle())
-    (tmp_path / "rank_3").write_bytes(pickle.dumps(BEHIND[3]))
+    monkeypatch.setattr(files, "read_dump", read)
+    (tmp_path / "rank_2").write_bytes(pickle.dumps(BEHIND[2]))
     code, out, err = command("postmortem", str(tmp_path))
     message = " ".join(err.split())
     assert (code, out) == (2, "")
     assert "rank_2 can't be read. It takes more than 1 s of processor time." in message
+
+
+# ---------------------------------------------------------------------------------------- pickles
+
+PAIRS = b"".join((b"h" + bytes([depth])) * 2 + b"\x86q" + bytes([depth + 1]) for depth in range(99))
+SHAPES = [[8] * 60] * 100_000
+RANKS = str([*range(50_000)])
+SHARED = {"name": "tp", "desc": "", "ranks": RANKS}
+HOSTILE = {
+    "a key of tuples in tuples": b"\x80\x02}K\x01q\x00" + PAIRS + b"K\x01s.",
+    "a set of tuples in tuples": b"\x80\x04(K\x01q\x00" + PAIRS + b"\x91.",
+    "keys with the same hash": b"\x80\x04}("
+    + b"".join(b"\x8a\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + b"N" for n in range(10**5))
+    + b"u.",
+    "shapes of many calls": pickle.dumps(
+        dump(*[{**FIRST, "collective_seq_id": n, "input_sizes": SHAPES} for n in range(1, 9000)])
+    ),
+    "a shape of many dimensions": pickle.dumps(
+        dump({**FIRST, "input_sizes": [[8] * 10**6] * 10**6})
+    ),
+    "ranks of many groups": pickle.dumps(
+        {**dump(FIRST), "pg_config": {str(n): SHARED for n in range(10**5)}}
+    ),
+    "a long text that is cut off": b"\x80\x04\x8d" + b"\xff" * 8 + b"x",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_pickle_takes_no_more_time_than_its_size(tmp_path: Path, name: str) -> None:
+    (tmp_path / "rank_0").write_bytes(HOSTILE[name])
+
+    def judged() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        with suppress(UsageError):
+            files.judge_files([str(tmp_path)])
+
+    in_a_child(judged)
+
+
+def test_a_pickle_of_plain_data_is_read_as_pickle_does() -> None:
+    plain: dict[str, Any] = {
+        "": [None, True, False, 0, 255, 256, 65536, -1, 1 << 62, -1 << 62, 0.5],
+        "é": (), "1": (1,), "2": (1, 2), "3": (1, 2, 3), "4": (1, 2, 3, 4),
+        "long": "x" * 300, "many": [str(number) for number in range(300)], "one": ["a"],
+    }  # fmt: skip
+    plain["twice"] = [plain["many"], plain["many"], *plain["many"]]
+    for protocol in PROTOCOLS:
+        assert load_plain(pickle.dumps(plain, protocol)) == plain
 
 
 def test_values_are_checked_before_they_are_hashed_or_formatted(

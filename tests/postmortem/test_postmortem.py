@@ -22,6 +22,9 @@ from distdemo.calls.records import Finding
 from distdemo.errors import UsageError
 from distdemo.postmortem.files import judge_files
 from distdemo.postmortem.records import Postmortem
+from distdemo.postmortem.view import postmortem_view
+from distdemo.view.blocks import to_markdown
+from distdemo.view.console import Signs
 
 Judged = Callable[[dict[int, dict[str, Any]]], Postmortem]
 FILES = Path(__file__).parent / "files"
@@ -173,6 +176,42 @@ def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
     ]
 
 
+def test_of_many_bad_files_a_few_are_named_and_all_are_counted(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number}.bin").write_bytes(b"\0")
+    (tmp_path / "rank_0").touch()
+    (tmp_path / "rank_1").write_bytes(b"\x80\x04")
+    with pytest.raises(UsageError) as caught:
+        judge_files([str(tmp_path)])
+    place = tmp_path.name
+    assert caught.value.why == (
+        f"{place}/0.bin, {place}/1.bin, {place}/10.bin and 997 more were skipped: unknown file "
+        f"type. {place}/rank_0 was skipped: empty. {place}/rank_1 was skipped: truncated."
+    )
+    write(tmp_path, BEHIND)
+    note = judge_files([str(tmp_path)]).notes[-1]
+    assert note.endswith("/10.bin and 997 more were skipped: unknown file type.")
+
+
+def test_logs_without_a_recorder_are_no_success(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("step 1, loss 0.5\n", encoding="utf-8")
+    report = judge_files([str(tmp_path)])
+    assert (report.ok, report.has_recorder) == (False, False)
+    text = as_text(report)
+    assert "! The logs show no error. No call was compared: no recorder ran." in text
+    assert all(name in text for name in ("TORCH_FR_BUFFER_SIZE", "DISTDEMO_RECORD"))
+    write(tmp_path, {0: dump(FIRST)})
+    report = judge_files([str(tmp_path)])
+    assert report.has_recorder
+    assert "! So far no errors in 1 call, but ranks 1, 2, 3 left no calls." in as_text(report)
+
+
+def as_text(report: Postmortem) -> str:
+    return " ".join(
+        to_markdown(postmortem_view(report, Signs()), Signs()).replace("\\", "").split()
+    )
+
+
 def gloo(ranks: int, calls: int, first_ns: int = 0) -> dict[int, dict[str, Any]]:
     """Return dumps as gloo leaves them: without groups, and every call but the last has ended."""
     entries = [
@@ -270,8 +309,8 @@ def nested() -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (pickle.dumps(Evil()), "posix.system, which isn't data"),
-        (b"\x80\x04cbuiltins\neval\n.", "builtins.eval, which isn't data"),
+        (pickle.dumps(Evil()), "contains STACK_GLOBAL, which isn't data"),
+        (b"\x80\x04cbuiltins\neval\n.", "contains GLOBAL, which isn't data"),
         (nested(), ""),
         (b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little"), ""),
         (pickle.dumps({"version": "2.1", "entries": 3}), "not a flight recorder's dump"),

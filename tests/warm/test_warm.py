@@ -264,6 +264,31 @@ def test_a_program_outlives_the_warm_process_which_leaves_nothing(
     assert waiting.client.returncode == 0
 
 
+@pytest.mark.parametrize("ends", ["--stop", "kill"])
+def test_it_removes_only_what_it_has_created(ends: str, new_warm: Warm) -> None:
+    other = new_warm.folder / "other"
+    other.mkdir()
+    (other / "file").write_text("precious")
+    pid = new_warm.pid
+    (cleanup,) = children(pid)
+    if ends == "kill":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        assert new_warm.run("warm", "--stop").returncode == 0
+    assert wait_until(lambda: not Path(f"/proc/{cleanup}").exists())
+    assert [*new_warm.folder.iterdir()] == [other]
+    assert (other / "file").read_text() == "precious"
+    shutil.rmtree(new_warm.folder)
+
+
+def test_a_folder_that_was_there_before_stays(tmp_path_factory: pytest.TempPathFactory) -> None:
+    warm = Warm(tmp_path_factory.mktemp("w"), tmp_path_factory.mktemp("place"))
+    warm.folder.mkdir(mode=0o700)
+    assert warm.run("warm", "-q").returncode == 0
+    assert warm.run("warm", "--stop").returncode == 0
+    assert wait_until(lambda: not any(warm.folder.iterdir()))
+
+
 def test_it_spares_the_next_one_after_its_folder_was_removed(new_warm: Warm) -> None:
     first = new_warm.pid
     os.kill(first, signal.SIGSTOP)
@@ -355,7 +380,7 @@ def plant(kind: str, runtime: Path, listener: socket.socket) -> None:
     folder = runtime / "distdemo-warm"
     folder.mkdir(mode=0o700)
     if kind == "file":
-        (folder / "warm").write_text("")
+        (folder / "warm").write_text("precious")
     elif kind == "link":
         folder.rename(runtime / "elsewhere")
         folder.symlink_to(runtime / "elsewhere")
@@ -380,11 +405,13 @@ def test_what_others_have_planted_is_not_used(
         plant(kind, warm.folder.parent, listener)
         assert warm.status()["state"] == "unusable"
         assert warm.run("explain", "-q").returncode == 0
-    if kind in ("link", "open", "foreign"):
+    if kind in ("file", "link", "open", "foreign"):
         ended = warm.run("warm", text=True)
         assert ended.returncode == 1
         assert "a folder that only you may use" in " ".join(ended.stderr.split())
         assert (warm.folder / "warm").exists()  # it may be anyone's
+        assert warm.run("warm", "--stop").returncode == 0
+        assert kind != "file" or (warm.folder / "warm").read_text() == "precious"
     else:
         assert warm.run("warm", "-q").returncode == 0
         assert warm.run("warm", "--stop").returncode == 0
