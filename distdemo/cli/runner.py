@@ -190,7 +190,7 @@ def conclude(session: Session, result: Result) -> int:
     unwritten: list[DistdemoError] = []
     # Without a result the file stays: it may hold an earlier one. In a joined world only the
     # process of rank 0 writes.
-    if session.is_first and (failed is None or result.partial or result.writes_failure):
+    if session.is_first and output.has_result:
         unwritten = output.write()
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
@@ -227,6 +227,11 @@ class _Output:
     session: Session
     result: Result
     failed: WorldReport | None
+
+    @property
+    def has_result(self) -> bool:
+        """True if there is more than the failure of a world."""
+        return self.failed is None or self.result.partial or self.result.writes_failure
 
     @property
     def ok(self) -> bool:
@@ -282,7 +287,7 @@ class _Output:
     def show(self) -> None:
         """Print the result on standard output."""
         from distdemo.view.blocks import show_blocks, to_markdown
-        from distdemo.view.console import output, signs
+        from distdemo.view.console import messages, output, signs
 
         console = output()
         sign = signs(console)
@@ -291,12 +296,17 @@ class _Output:
         if self.session.format == "table":
             show_blocks(console, self.blocks(sign, quiet=quiet), complete)
             return
+        suffix = f".{self.session.format}"
+        is_export = suffix in self.result.exports
+        content: Content = ""
         if self.session.format == "markdown":
-            content: Content = to_markdown(self.blocks(sign, quiet=quiet), sign)
-        else:
-            content = self.content(f".{self.session.format}")
+            content = to_markdown(self.blocks(sign, quiet=quiet), sign)
+        elif self.has_result or not is_export:
+            content = self.content(suffix)
         complete()
         sys.stdout.write(content if isinstance(content, str) else content.decode())
+        if is_export and not self.ok:  # exports have data only
+            show_blocks(messages(), self.blocks(sign, quiet=True))
 
     def write(self) -> list[DistdemoError]:
         """Write every file, even if another one failed, and name it. Return the errors."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
+from distdemo.text import cut
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -313,7 +314,4 @@ def value_text(value: object) -> str:
         text = repr(value)
     except Exception as error:  # a user's __repr__ may raise anything
         return f"({type(value).__qualname__}: its text can't be shown: {type(error).__qualname__})"
-    if len(text) <= MAX_VALUE_CHARS:
-        return text
-    half = MAX_VALUE_CHARS // 2
-    return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"
+    return cut(text, MAX_VALUE_CHARS)
