@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import multiprocessing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distdemo.errors import DistdemoError, UnavailableError, UsageError
+from distdemo.launcher.arguments import bind
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.program import leading
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.start_method import METHODS
 from distdemo.launcher.torch_import import load_torch
@@ -118,10 +117,10 @@ def launch(
             "It fails on warnings of the sanitizer.",
             "Use one of them.",
         )
-    leading_args = _leading_args(fn, args)
+    _check_call(fn, args)
     from distdemo.backends import prepared
 
-    work = prepared(world), _call, (fn, args, leading_args)
+    work = prepared(world), _call, (fn, args)
     if sanitize:
         from distdemo.calls.inspector import run_noted
 
@@ -135,40 +134,21 @@ def launch(
     return report.values
 
 
-def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_args: int) -> Any:
+def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Call the user's function on a rank, with rank and world size if it takes them."""
     rank.set_variables()
-    return fn(*(rank.rank, rank.world_size)[:leading_args], *args)
+    return bind(fn, rank.rank, rank.world_size, args)()
 
 
-def _leading_args(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
-    """Return how many of (rank, world size) the function takes before ``args``: 0, 1 or 2.
-
-    Raises:
-        UsageError: The function can't be called with ``args``.
-    """
+def _check_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Raise `UsageError` if the function can't be called with ``args``."""
     if not callable(fn):
         raise UsageError(
             f"{fn!r} can't be called.",
             "launch runs a function on every rank.",
             "Pass the function itself, launch(work), not its result, launch(work()).",
         )
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # some builtins have no signature
-        return 0
-    count = leading(list(signature.parameters))
-    try:
-        signature.bind(*(0, 0)[:count], *args)
-    except TypeError as error:
-        name = getattr(fn, "__name__", repr(fn))
-        raise UsageError(
-            f"{name}{signature} can't be called with args={args!r}.",
-            f"{error}.".capitalize(),
-            "It is called as fn(*args), or fn(rank, size, *args) if its first parameters have "
-            "these names.",
-        ) from error
-    return count
+    bind(fn, 0, 1, args)
 
 
 # -------------------------------------------------------------------------------------- validation

@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from distdemo.text import MAX_CHARS
+
 Json = Any
 SCHEMA_VERSION = 4
 T = TypeVar("T")
@@ -256,6 +258,8 @@ def _decode_union(members: tuple[Any, ...], data: Json) -> Any:
 def _decode_plain(kind: Any, data: Json) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
+    if isinstance(data, str) and kind is str and len(data) > MAX_CHARS:
+        raise ValueError(f"a text of {len(data):,} characters; the limit is {MAX_CHARS:,}")
     large = isinstance(data, int) and abs(data) > _LARGEST
     if kind is float:
         if isinstance(data, str) and data in NOT_FINITE:

@@ -23,6 +23,7 @@ EXIT_USAGE = 2
 ALL_EXITED = "All ranks have exited; nothing is left behind."
 """End of the message after a signal."""
 EXIT_INTERRUPTED = 130
+MAX_LINE = 2_000  # characters of a line of an error that are shown
 
 
 class DistdemoError(Exception):

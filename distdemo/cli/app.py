@@ -15,6 +15,8 @@ from distdemo import ops, words
 from distdemo.cli.contract import Result
 from distdemo.cli.runner import UNDERSTOOD, runnable
 from distdemo.cli.types import unknown_call
+from distdemo.errors import UsageError
+from distdemo.view.format import listing
 
 LEARN = "Learn"
 OPERATIONS = "Operations"
@@ -98,12 +100,64 @@ class _PlainTypes:
         return params
 
 
+class _Collecting:
+    """A parser as its options see it, which keeps every value of an option, not only the last."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+
+    def add_option(self, *, action: str, **settings: Any) -> None:
+        """Add an option to the parser."""
+        every = {"store": "append", "store_const": "append_const"}
+        self._parser.add_option(action=every.get(action, action), **settings)
+
+
 class Command(_PlainTypes, TyperCommand):
     """A command, which also takes other names of its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments."""
-        return super().parse_args(ctx, self.normalized(args))
+        """Parse the arguments.
+
+        Raises:
+            UsageError: An option has two different values.
+        """
+        normalized = self.normalized(args)
+        if not ctx.resilient_parsing:  # the shell completes, or see `format_of`
+            self._check_repeated(ctx, args, normalized)
+        return super().parse_args(ctx, normalized)
+
+    def _check_repeated(self, ctx: Any, typed: Sequence[str], normalized: Sequence[str]) -> None:
+        """Raise `UsageError` for an option that has two values, whatever its names."""
+        parser = self.make_parser(ctx)
+        single = [
+            param
+            for param in self.get_params(ctx)
+            if param.param_type_name == "option" and not param.multiple
+        ]
+        for param in single:
+            param.add_to_parser(_Collecting(parser), ctx)
+        every, _, _ = parser.parse_args(list(normalized))
+        for param in single:
+            texts = every.get(param.name) or ()
+            if len(set(texts)) < 2:
+                continue
+            try:
+                values = [param.process_value(ctx, text) for text in texts]
+            except typer.BadParameter as error:
+                error.param = param
+                raise
+            if any(value != values[0] for value in values):
+                names = [
+                    word.partition("=")[0]
+                    for word, meant in zip(typed, normalized, strict=False)
+                    if meant.partition("=")[0] in (*param.opts, *param.secondary_opts)
+                ]
+                names = list(dict.fromkeys(names))
+                raise UsageError(
+                    f"{param.opts[0]} has different values: {listing(list(map(str, texts)))}.",
+                    f"{listing(names)} are names of one option." if len(names) > 1 else "",
+                    f"Give {param.opts[0]} once.",
+                )
 
     def normalized(self, args: Sequence[str]) -> list[str]:
         """Return the arguments with the command's own names of its options."""
@@ -254,6 +308,31 @@ def find_command(args: Sequence[str]) -> tuple[str, list[str], list[str]]:
         return name, [], rest
     op, flags = resolved
     return op.command, list(flags), rest
+
+
+def format_of(args: Sequence[str]) -> tuple[str, str]:
+    """Return the command and the output format that a command line asks for.
+
+    The command's own parser reads the line and skips what is invalid, or that of hello if there is
+    no such command.
+    """
+    own = list(args[: args.index(END)] if END in args else args)
+    starts = (start for start, word in enumerate(own) if find_command([word])[0] in COMMANDS)
+    start = next(starts, None)
+    if start is None:
+        name = own[0] if own else ""
+        command, line = "hello", own
+    else:
+        name, flags, rest = find_command(own[start:])
+        command, line = name, [*own[:start], *flags, *rest]
+    context = typer_command(command).make_context(
+        command,
+        line,
+        resilient_parsing=True,
+        ignore_unknown_options=True,
+        allow_extra_args=True,
+    )
+    return name, context.params.get("format") or "table"
 
 
 def declared(word: str, flags: Sequence[str]) -> str:

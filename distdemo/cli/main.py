@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from distdemo import signals, words
-from distdemo.cli.app import COMMANDS, END, PROGRAMS, app, find_command
+from distdemo.cli.app import COMMANDS, PROGRAMS, app, find_command, format_of
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue
 from distdemo.errors import (
@@ -20,16 +20,17 @@ from distdemo.errors import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
+    MAX_LINE,
     DistdemoError,
     Terminated,
     UsageError,
 )
+from distdemo.text import cut
 from distdemo.view.format import listing
 
 # Typer bundles click or imports it, depending on its release. Either way the third ancestor of
 # BadParameter is the base class of the parser's errors.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
-_JSON = re.compile(r"--format[= ]json|--json")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -88,13 +89,14 @@ def _run_command(arguments: list[str]) -> int:
 
 def _report(error: DistdemoError, arguments: list[str]) -> None:
     """Print an error to standard error, or as a JSON document to standard output."""
-    own = arguments[: arguments.index(END)] if END in arguments else arguments
     try:
-        if _JSON.search(" ".join(own)):
+        name, output_format = format_of(arguments)
+        if output_format == "json":
             from distdemo.encoding import dumps
 
-            entry = {"what": error.what, "why": error.why, "hint": error.hint}
-            document = envelope(find_command(own)[0], {}, ok=False, errors=[entry])
+            lines = {"what": error.what, "why": error.why, "hint": error.hint}
+            entry = {name: cut(line, MAX_LINE) for name, line in lines.items()}
+            document = envelope(name, {}, ok=False, errors=[entry])
             sys.stdout.write(dumps(document) + "\n")
             sys.stdout.flush()
         else:

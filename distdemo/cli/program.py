@@ -83,6 +83,7 @@ def _check_file(path: Path, function: str) -> None:
 # -------------------------------------------------------------------------------------- the source
 
 # With one of these in its source, a module may have names that its source doesn't contain.
+_NAME = re.compile(r"\w+")
 DYNAMIC = re.compile(
     r"import \*|globals|locals|vars|eval|exec|setattr|__getattr__|__dict__|modules"
 )
@@ -120,7 +121,7 @@ def check_source(program: Program) -> None:
             "Fix the file, then run it again.",
         ) from error
     text = data.decode("utf-8", "replace")
-    is_named = re.search(rf"\b{program.function}\b", text) or DYNAMIC.search(text)
+    is_named = program.function in _NAME.findall(text) or DYNAMIC.search(text)
     if program.function and not is_named:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
         defined = [statement.name for statement in tree.body if isinstance(statement, kinds)]

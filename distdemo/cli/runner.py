@@ -297,6 +297,11 @@ class _Output:
     failed: WorldReport | None
 
     @property
+    def has_result(self) -> bool:
+        """True if there is more than the failure of a world."""
+        return self.failed is None or self.result.partial
+
+    @property
     def ok(self) -> bool:
         """True if the exit code is 0."""
         ok = self.result.ok
@@ -350,7 +355,7 @@ class _Output:
     def show(self) -> None:
         """Print the result on standard output."""
         from distdemo.view.blocks import show_blocks, to_markdown
-        from distdemo.view.console import output, signs
+        from distdemo.view.console import messages, output, signs
 
         console = output()
         sign = signs(console)
@@ -359,12 +364,17 @@ class _Output:
         if self.session.format == "table":
             show_blocks(console, self.blocks(sign, quiet=quiet), complete)
             return
+        suffix = f".{self.session.format}"
+        is_export = suffix in self.result.exports
+        content: Content = ""
         if self.session.format == "markdown":
-            content: Content = to_markdown(self.blocks(sign, quiet=quiet), sign)
-        else:
-            content = self.content(f".{self.session.format}")
+            content = to_markdown(self.blocks(sign, quiet=quiet), sign)
+        elif self.has_result or not is_export:
+            content = self.content(suffix)
         complete()
         sys.stdout.write(content if isinstance(content, str) else content.decode())
+        if is_export and not self.ok:  # exports have data only
+            show_blocks(messages(), self.blocks(sign, quiet=True))
 
     def write(self) -> list[DistdemoError]:
         """Write every file, even if another one failed, and name it. Return the errors."""

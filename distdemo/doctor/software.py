@@ -23,8 +23,8 @@ print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
 """
 """Program that gets the version without initialising MPI, which could hang if it is broken."""
 FAMILIES = {
-    "MPICH": r"hydra|mpich|mvapich|intel\(r\) mpi",
-    "Open MPI": r"open.?mpi|openrte|prrte",
+    "MPICH": re.compile(r"hydra|mpich|mvapich|intel\(r\) mpi", re.IGNORECASE),
+    "Open MPI": re.compile(r"open.?mpi|openrte|prrte", re.IGNORECASE),
 }
 """Patterns of the version texts of libraries whose mpiexec can start each other's ranks."""
 PREFIXES = (
@@ -47,6 +47,7 @@ HARMFUL = {
     ),
 }
 """Effects of variables that are easily forgotten and make worlds fail, by pattern."""
+_HARMFUL = {re.compile(pattern, re.IGNORECASE): why for pattern, why in HARMFUL.items()}
 
 LIBRARIES = ("libnccl.so*", "libtorch*.so*", "libc10*.so*", "libcudart.so*", "libmpi.so*")
 
@@ -138,7 +139,7 @@ def mpi(system: System) -> Diagnosis:
 
 def _family(text: str) -> str:
     """Return the family in a version text, or an empty text."""
-    families = (name for name, words in FAMILIES.items() if re.search(words, text, re.IGNORECASE))
+    families = (name for name, words in FAMILIES.items() if words.search(text))
     return next(families, "")
 
 
@@ -157,10 +158,10 @@ def harmful_variables(system: System) -> Sequence[Diagnosis]:
         name: value for name, value in sorted(system.environ.items()) if name.startswith(PREFIXES)
     }
     findings = []
-    for pattern, why in HARMFUL.items():
-        name = pattern.partition("=")[0]
+    for pattern, why in _HARMFUL.items():
+        name = pattern.pattern.partition("=")[0]
         setting = f"{name}={settings.get(name, '')}"
-        if re.fullmatch(pattern, setting, re.IGNORECASE):
+        if pattern.fullmatch(setting):
             del settings[name]
             findings.append(warning(setting, why, f"Unset {name}, unless it is intended."))
     listed = ", ".join(f"{name}={_short(value)}" for name, value in settings.items())

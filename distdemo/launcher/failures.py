@@ -18,8 +18,8 @@ from typing import Any
 from distdemo.launcher.records import Position, Raised
 from distdemo.launcher.stacks import is_library, is_ours, source_line
 from distdemo.launcher.verdict import lost_peer
+from distdemo.text import cut
 
-MAX_CHARS = 200_000  # of a message or a traceback
 _MISSED = re.compile(r"Ranks? (?P<ranks>\d+(, \d+)*) failed to pass monitoredBarrier")
 
 
@@ -50,11 +50,7 @@ def text_of(thing: Any, describe: Callable[[Any], str] = str) -> str:
         text = describe(thing)
     except BaseException:  # a user's __str__ may raise anything; chained errors recurse too deeply
         return "(its text can't be shown)"
-    if len(text) <= MAX_CHARS:
-        return text
-    half = MAX_CHARS // 2
-    left_out = len(text) - MAX_CHARS
-    return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
+    return cut(text)
 
 
 # -------------------------------------------------------------------------------------------- cause

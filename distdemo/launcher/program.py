@@ -27,17 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
+from distdemo.launcher.arguments import bind_texts
+from distdemo.text import cut
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
-
-TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
-FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
-CONVERTERS: dict[str, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "bool": lambda text: (TRUTHS | FALSEHOODS)[text.lower()],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +129,7 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:
     """
     function = load_function(program)
     try:
-        returned = function(*bind(function, rank, world_size, program.arguments))
+        returned = bind_texts(function, rank, world_size, program.arguments)()
     except ValueError as error:
         if "default process group twice" in str(error):
             raise UsageError(
@@ -239,71 +233,6 @@ def no_such_function(program: Program, defined: Sequence[str]) -> UsageError:
     )
 
 
-def leading(names: Sequence[str]) -> int:
-    """Return 2 if the first parameters are rank and size, 1 if only rank is, else 0."""
-    if list(names[:1]) != ["rank"]:
-        return 0
-    return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
-
-
-def bind(
-    function: Callable[..., Any], rank: int, size: int, arguments: Sequence[str]
-) -> tuple[Any, ...]:
-    """Return the values to call a function with: rank and size if it names them, then arguments.
-
-    Args:
-        function: Function of the user's program.
-        rank: Rank of this process.
-        size: World size.
-        arguments: Arguments from the command line.
-
-    Raises:
-        UsageError: The function can't be called with these arguments.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins
-        return tuple(arguments)
-    positional = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
-    ]
-    first = leading([parameter.name for parameter in positional])
-    taken = positional[first:]
-    if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        taken += [taken[-1]] * (len(arguments) - len(taken))
-    converted = [_converted(*pair) for pair in zip(taken, arguments, strict=False)]
-    values = (*(rank, size)[:first], *converted, *arguments[len(converted) :])
-    try:
-        signature.bind(*values)
-    except TypeError as error:
-        name = getattr(function, "__name__", repr(function))
-        raise UsageError(
-            f"{name}{signature} can't be called with {list(arguments)}.",
-            f"{error}.".capitalize(),
-            "Put the function's arguments after --.",
-        ) from None
-    return values
-
-
-def _converted(parameter: inspect.Parameter, text: str) -> Any:
-    """Convert the text to the type of the annotation, ``int`` or ``int | None``, or the default."""
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        annotation = type(parameter.default)
-    kind = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    kind = kind.strip("'\"").removesuffix(" | None")
-    try:
-        return CONVERTERS.get(kind, str)(text)
-    except (KeyError, ValueError):
-        raise UsageError(
-            f"{parameter.name} can't be {text!r}.",
-            f"The function declares it as {kind}.",
-            "Give a different value after --.",
-        ) from None
-
-
 MAX_VALUE_CHARS = 4_000
 
 
@@ -313,7 +242,4 @@ def value_text(value: object) -> str:
         text = repr(value)
     except Exception as error:  # a user's __repr__ may raise anything
         return f"({type(value).__qualname__}: its text can't be shown: {type(error).__qualname__})"
-    if len(text) <= MAX_VALUE_CHARS:
-        return text
-    half = MAX_VALUE_CHARS // 2
-    return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"
+    return cut(text, MAX_VALUE_CHARS)

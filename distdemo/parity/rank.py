@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 from collections.abc import Callable
@@ -10,7 +9,8 @@ from typing import Any
 
 import torch
 
-from distdemo.launcher.program import Program, leading, run_in_rank
+from distdemo.launcher.arguments import bind
+from distdemo.launcher.program import Program, run_in_rank
 from distdemo.launcher.rank import Rank
 from distdemo.parity.recorder import Recorder
 from distdemo.parity.records import Recording
@@ -26,9 +26,7 @@ def record_function(
 ) -> None:
     """Call a function on this rank, with its numbers first if it names them. Collective."""
     rank.set_variables()
-    names = list(inspect.signature(function).parameters)
-    numbers = (rank.rank, rank.world_size)[: leading(names)]
-    _record(rank, recording, lambda: function(*numbers, *args))
+    _record(rank, recording, bind(function, rank.rank, rank.world_size, args))
 
 
 def _record(rank: Rank, recording: Recording, run: Callable[[], Any]) -> None:

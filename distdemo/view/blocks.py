@@ -22,7 +22,7 @@ from distdemo.view.tables import WIDTHS, Grid, fitting
 
 # CommonMark's and GitHub's markup, where it would have an effect within a line.
 _MARKUP = re.compile(
-    r"[\\`*<|~&]|(?<!\w)_|_(?!\w)|(?<=\])\(|^\s*(?:[#>+=-]|\d+[.)](?=\s))", re.MULTILINE
+    r"[\\`*<|~&]|(?<!\w)_|_(?!\w)|(?<=\])\(|^[^\S\n]*(?:[#>+=-]|\d+[.)](?=\s))", re.MULTILINE
 )
 
 

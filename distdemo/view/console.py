@@ -40,7 +40,8 @@ _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│
 # A formula with its unit, or a number with its unit.
 _UNIT = "(?:[KMGT]?i?B|[TGM]B/s|[µm]?s|cores?)\\b"
 _TERM = r"(?:(?:\d )?\S*\blg )?\S+"
-_UNBROKEN = re.compile(rf"{_TERM}(?: [=×/+−] {_TERM})+(?: {_UNIT})?|\d {_UNIT}")
+_FIRST_TERM = r"(?:\d \S*\blg |(?<!\S)(?:\S*\blg )?)\S+"  # a search from each letter is quadratic
+_UNBROKEN = re.compile(rf"{_FIRST_TERM}(?: [=×/+−] {_TERM})+(?: {_UNIT})?|\d {_UNIT}")
 _HELD = "\ue000"
 """Stands for a space at which no line may end; Rich would break at a no-break space."""
 

@@ -9,7 +9,7 @@ from textwrap import shorten
 
 from rich.text import Text
 
-from distdemo.errors import DistdemoError
+from distdemo.errors import MAX_LINE, DistdemoError
 from distdemo.launcher.records import (
     Died,
     Lost,
@@ -24,6 +24,7 @@ from distdemo.launcher.records import (
     signal_name,
 )
 from distdemo.launcher.stacks import is_ours
+from distdemo.text import cut
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph
 from distdemo.view.console import Signs, messages, show
@@ -39,7 +40,7 @@ LAST_LINES = 5  # lines of output of the rank at fault
 
 def show_error(error: DistdemoError) -> None:
     """Print an error to standard error, in three lines."""
-    what, *rest = map(one_line, (error.what, error.why, error.hint))
+    what, *rest = (one_line(cut(line, MAX_LINE)) for line in (error.what, error.why, error.hint))
     text = Text(what, style=colours.WRONG)
     for line in filter(None, rest):
         text.append(f"\n{line}", style="not bold default")

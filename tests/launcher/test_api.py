@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from distdemo import api
 from distdemo.api import MAX_TIMEOUT_S, check_world, launch
 from distdemo.errors import UsageError
 from distdemo.launcher import messages
+from distdemo.launcher.arguments import bind
 from distdemo.launcher.records import WorldSpec
 
 
@@ -33,18 +33,23 @@ def work_rank_world(rank, world_size, lr): ...
 def work_size_first(size, rank): ...
 
 
+def work_keyword(*, rank=0):
+    return rank
+
+
 @pytest.mark.processes
 def test_rank_and_size_are_given_to_a_function_that_names_them_first():
-    for fn, args, count in (
-        (work_batch, (32,), 0),
-        (work_rank_lr, (), 1),
-        (work_rank_size, (), 2),
-        (work_size_first, (1, 2), 0),
-        (lambda rank, size: None, (), 2),
-        (functools.partial(work_rank_world, lr=0.1), (), 2),
-        (min, (1, 2), 0),  # a builtin without a signature
+    for fn, args, given in (
+        (work_batch, (32,), (32,)),
+        (work_rank_lr, (), (1,)),
+        (work_rank_size, (), (1, 4)),
+        (work_size_first, (1, 2), (1, 2)),
+        (lambda rank, size: None, (), (1, 4)),
+        (functools.partial(work_rank_world, lr=0.1), (), (1, 4)),
+        (min, (1, 2), (1, 2)),  # a builtin without a signature
     ):
-        assert api._leading_args(fn, args) == count, fn
+        assert bind(fn, 1, 4, args).args == given, fn
+    assert launch(work_keyword, world_size=2) == [0, 1]
     wrong: list[tuple[Any, tuple[Any, ...]]] = [
         (work, (1,)),
         (work_rank_size, (0.1,)),
