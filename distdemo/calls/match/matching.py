@@ -41,6 +41,7 @@ from distdemo.calls.notes import (
     Note,
     ReturnNote,
     StopNote,
+    ThreadEndNote,
     WaitNote,
 )
 from distdemo.calls.records import Finding, RankCall, ReplicaSteps, Row, SourceLine
@@ -124,6 +125,10 @@ class Matcher:
                 self._record_handle(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
+            case ThreadEndNote():
+                state.others = note.others
+                state.threads.discard(note.thread)
+                state.waits.pop(note.thread, None)
             case MisuseNote():
                 self._report_misuse(rank, note)
             case GroupNote():
@@ -319,7 +324,8 @@ class Matcher:
         group = self.group(*note.group)
         values = note.values
         if isinstance(values, Destruction):
-            group.destroyed.setdefault(rank, values)
+            if values.kept or rank not in group.destroyed:
+                group.destroyed[rank] = values
             self._accept_on(group, state)
             return
         size = len(group.members)
@@ -524,7 +530,10 @@ class Matcher:
     def is_cut_off(self, rank: int, group: Group) -> bool:
         """Return True if a rank has closed its connections: other ranks' calls may raise."""
         state = self.ranks[rank]
-        return rank in group.destroyed or (state.ended is not None and not state.returned)
+        if state.ended is not None and not state.returned:
+            return True
+        destruction = group.destroyed.get(rank)
+        return destruction is not None and not destruction.kept
 
     def missing_members(self) -> Iterator[tuple[CallSet, tuple[int, ...]]]:
         """Yield calls that some members never make, and these members."""

@@ -12,6 +12,7 @@ import inspect
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
@@ -78,6 +79,7 @@ def install(recorder: Recorder) -> Recorder:
     _replace(c10d, "new_group", partial(_creating_group, recorder))
     _replace(c10d, "init_process_group", partial(_initializing, recorder))
     _replace(torch._C.Future, "wait", partial(_waiting, recorder))
+    add(threading.Thread, "_delete", after=lambda _, thread: recorder.record_thread_end(thread))
     add(torch._C.Future, "then", after=recorder.track_future)
     add(torch._C, "_collect_all", after=lambda done, futures: recorder.track_future(done, *futures))
     for module, names in CPP_CALLERS.items():
