@@ -84,7 +84,9 @@ class Matcher:
         group = self.groups.get((members, backend, nth))
         if group is None:
             name = f"group {list(members)}"
-            if nth:
+            if backend == "rpc":
+                name = "the RPC group"
+            elif nth:
                 name += f" (number {nth + 1} with these ranks)"
             elif members == tuple(range(self.world_size)):
                 name = "the default group"
@@ -98,6 +100,11 @@ class Matcher:
     def open_calls(self) -> int:
         """Number of calls that some other rank hasn't made yet."""
         return sum(len(group.open) for group in self.groups.values()) + len(self.pairing)
+
+    @property
+    def uses_rpc(self) -> bool:
+        """True if a rank has called ``init_rpc``: what is called through RPC isn't compared."""
+        return any(group.backend == "rpc" for group in self.groups.values())
 
     def stop(self, why: str) -> None:
         """Stop comparing, for this reason unless there is an earlier one."""

@@ -41,6 +41,8 @@ SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
 EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
 CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS, *EXCHANGES}
 """Ops that may carry parameters or their gradients."""
+CREATIONS = {"init": "init_process_group", "rpc": "init_rpc"}
+"""Function that makes a connection of this kind; new_group makes the others."""
 MAX_EARLY = 1000  # calls before the first optimizer that may carry parameters
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
@@ -121,6 +123,7 @@ class Recorder:
         self._lone_groups = 0
         self._spare_threads = WeakSet(threading.enumerate())  # not of the program
         self._has_told_others = False
+        self._rpc_members: tuple[int, ...] = ()
         self._destroyed: WeakKeyDictionary[Any, notes.Destruction] = WeakKeyDictionary()
         self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
@@ -214,11 +217,11 @@ class Recorder:
 
         Args:
             members: Global ranks of the members.
-            how: ``init`` for the default group; ``local`` if only the members call it, so it is a
+            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
         call = RankCall(
-            "init_process_group" if how == "init" else "new_group",
+            CREATIONS.get(how, "new_group"),
             SourceLine(),
             members=members,
             named_after=_group_count() if how == "local" else 0,
@@ -239,6 +242,27 @@ class Recorder:
                 number = self._define_group(0, how, members)
                 self._pending_groups[how, members] = {"": number}
             return self._pending_groups[how, members]
+
+    def rpc_members(self, rank: int, world_size: int | None) -> tuple[int, ...] | None:
+        """Return the ranks that wait for each other in ``init_rpc`` and ``rpc.shutdown``.
+
+        This is only the rank itself if they aren't those of the launcher, and None outside its
+        world.
+        """
+        if self._world is None:
+            return None
+        is_world = (rank, world_size) == self._world
+        self._rpc_members = tuple(range(self.size)) if is_world else self._world[:1]
+        return self._rpc_members
+
+    def record_rpc_shutdown(self) -> bool:
+        """Record that the rank waits until RPC has ended on all ranks; False if it isn't known."""
+        if not self._rpc_members:
+            return False
+        call = RankCall("rpc.shutdown", SourceLine())
+        self._record(call, self._pending_group("rpc", self._rpc_members))
+        self.record_accept()
+        return True
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
