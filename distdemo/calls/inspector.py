@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.match.matching import FROM
+from distdemo.calls.match.matching import FROM, merged
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import Finding, Notes, RankCall, SourceLine
+from distdemo.calls.records import Finding, Notes, RankCall, Row, SourceLine
 from distdemo.calls.text import finding_text, reason, stopped_text
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -37,6 +37,7 @@ from distdemo.launcher.records import (
 )
 from distdemo.launcher.stacks import is_ours
 from distdemo.launcher.verdict import judge, names_cause
+from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.calls.timeline import Timeline
@@ -200,6 +201,7 @@ class Inspector:
         if finding is None or old is None:
             return finding
         if finding.kind == "stuck":
+            finding = replace(finding, rows=(*finding.rows, *_other_threads(report)))
             limit = old.what.partition(":")[0]  # which limit has passed
             what = f"{limit}: {finding.what[0].lower()}{finding.what[1:]}"
             finding = replace(finding, what=what, rule=old.hint)
@@ -228,6 +230,17 @@ def _running(report: WorldReport) -> dict[int, str]:
         for outcome in report.outcomes
         if isinstance(outcome, TimedOut)
     }
+
+
+def _other_threads(report: WorldReport) -> list[Row]:
+    """Return what the other threads of the ranks that were stopped were doing."""
+    rows = []
+    for outcome in report.outcomes:
+        for other in outcome.where.others if outcome.where else ():
+            doing = f"waiting in {other.collective}" if other.collective else "running"
+            did = f"{plural(other.threads, 'other thread')} {doing}"
+            rows.append(Row((outcome.rank,), did, other.source_line))
+    return merged(rows)
 
 
 def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:

@@ -14,6 +14,7 @@ A repeated call (same line, same arguments) is written as its number only::
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
     f                                      # it raised; u: before torch accepted the call
+    x                                      # this thread has ended (x +: and others haven't called)
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
     R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
@@ -33,7 +34,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
@@ -136,18 +137,24 @@ class Writer:
         self._timed = timed
         self._main = threading.main_thread().ident
         self._threads = {self._main: 0}
+        self._free: list[int] = []
 
     @property
-    def threads(self) -> int:
-        """Number of threads that have written a line, and the main thread."""
-        return len(self._threads)
+    def threads(self) -> Collection[int | None]:
+        """Identifiers of the threads that have written a line, and of the main thread."""
+        return self._threads.keys()
+
+    def forget_thread(self) -> None:
+        """Forget the current thread, which has ended; another one may get its number."""
+        self._free.append(self._threads.pop(threading.get_ident()))
 
     def write(self, line: str, *, is_call: bool = False) -> int:
         """Write one complete line, and return the number of calls before it."""
         thread = threading.get_ident()
         if thread != self._main:
-            number = self._threads.setdefault(thread, len(self._threads))
-            line = f"@{number} {line}"
+            if thread not in self._threads:
+                self._threads[thread] = self._free.pop() if self._free else len(self._threads)
+            line = f"@{self._threads[thread]} {line}"
         if self._timed:
             line = f"t{time.time_ns() // 1000} {line}"
         data = f"{line}\n".encode("ascii")
@@ -240,6 +247,14 @@ class ReturnNote:
     source: int = -1
     failed: bool = False
     undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEndNote:
+    """A thread of the rank has ended; see `AcceptNote`."""
+
+    thread: int = 0
+    others: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +354,13 @@ class Destruction:
     Attributes:
         source_line: Source line.
         failing: Exception being raised, which may end the program, or empty.
+        kept: True if the program has kept a reference to the group until its end, so that the
+            group's connections are open.
     """
 
     source_line: SourceLine
     failing: str = ""
+    kept: bool = False
 
 
 GROUP_NOTES = {"R": Parameters, "V": Gradients, "D": Destruction}
@@ -378,6 +396,7 @@ Note = (
     | WaitNote
     | HandleNote
     | ReturnNote
+    | ThreadEndNote
     | StopNote
     | MisuseNote
     | GroupNote
@@ -438,6 +457,8 @@ class Reader:
                 return WaitNote(_number(number), thread, mark == "+")
             case "n" | "d":
                 return HandleNote(_number(rest), dropped=start == "d")
+            case "x":
+                return ThreadEndNote(thread, rest == "+")
             case "X":
                 return StopNote(_json(str, rest))
             case "B":

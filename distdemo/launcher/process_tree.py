@@ -21,13 +21,17 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing import process
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distdemo.errors import UsageError
 from distdemo.launcher import cleanup
 
 CLEANUP_TIMEOUT_S = 1.0  # for the cleanup process, and for killed orphans to exit
-MIN_LOAD = 0.01  # of one core: a process that uses less only wakes now and then
+MIN_LOAD = 0.01  # of one core: ranks that use less together only wake now and then
+MIN_SHARE = 0.05  # of one core, of a thread that never runs for long
+MIN_RUN_S = 0.0005  # of the processor at once; a poll of a store takes 20 µs
+TRANSPORTS = ("gloo", "pt_gloo", "pt_nccl", "TP_")
+"""Beginnings of the names of the threads of gloo, NCCL and TensorPipe."""
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 PDEATHSIG = 1  # PR_SET_PDEATHSIG
 _prctl = ctypes.CDLL(None).prctl  # found once, for all forked ranks
@@ -198,8 +202,11 @@ class Activity:
     """Processor use of ranks and what they have started.
 
     A user's function doesn't report progress. The processor time of it and its children
-    distinguishes a rank that computes from one that waits forever. The threads of gloo and NCCL
-    don't count: they poll while a rank waits in recv.
+    distinguishes a rank that computes from one that waits forever. A thread that waits may poll:
+    it runs for microseconds, many times. So a thread counts if it keeps the processor for longer
+    (`MIN_RUN_S`), however small its share is on a crowded machine, or if it uses a large share
+    (`MIN_SHARE`). The threads of transports poll without a pause and never count; what they deliver
+    wakes a thread that does.
 
     Args:
         ranks: Process ids of the ranks.
@@ -208,32 +215,59 @@ class Activity:
     def __init__(self, ranks: Collection[int]) -> None:
         self._ranks = ranks
         self._measured_at = time.monotonic()
-        self._before = processor_seconds(ranks)
+        self._before = processor_times(ranks)
 
     def is_active(self) -> bool:
         """Return True if the processor was used since the last call.
 
-        A thread that has ended drops out of the sum, so a smaller sum counts as work too.
+        The time of a thread that has ended counts as new: it did something.
         """
         before = self._before
+        now = self._before = processor_times(self._ranks)
         passed = time.monotonic() - self._measured_at
-        self._before = processor_seconds(self._ranks)
         self._measured_at += passed
-        return abs(self._before - before) > MIN_LOAD * passed
+        used = sum(before[number].seconds for number in before.keys() - now.keys())
+        for number, total in now.items():
+            earlier = before.get(number, ProcessorTime(0.0, 0))
+            seconds = total.seconds - earlier.seconds
+            least = min(MIN_SHARE * passed, MIN_RUN_S * (total.runs - earlier.runs))
+            used += seconds if seconds > least else 0.0
+        return used > MIN_LOAD * passed
 
 
-def processor_seconds(ranks: Collection[int]) -> float:
-    """Return the processor seconds of ranks and their descendants.
+class ProcessorTime(NamedTuple):
+    """Processor time of a thread.
 
-    These are all threads and children that have exited. Source: proc_pid_stat(5).
+    Attributes:
+        seconds: Total time.
+        runs: Number of times that it got the processor; 0 if unknown.
     """
-    ticks = 0
+
+    seconds: float
+    runs: int
+
+
+def processor_times(ranks: Collection[int]) -> dict[int, ProcessorTime]:
+    """Return the processor times of the threads of ranks and their descendants, by thread id.
+
+    A process's children that have exited have its negative id. Source: proc_pid_stat(5),
+    Documentation/scheduler/sched-stats.rst of Linux.
+    """
+    times = {}
     for pid in {pid for rank in ranks for pid in (rank, *descendants(rank))}:
         with suppress(OSError):  # it has just exited
             _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-            ticks += sum(map(int, fields.split()[13:15]))  # children
+            times[-pid] = ProcessorTime(_ticks(fields.split()[13:15]), 0)
             for task in Path(f"/proc/{pid}/task").iterdir():
                 name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
-                if not name.startswith(("gloo", "pt_gloo", "pt_nccl")):
-                    ticks += sum(map(int, fields.split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+                if not name.startswith(TRANSPORTS):
+                    runs = 0
+                    with suppress(OSError, ValueError, IndexError):  # not in every kernel
+                        runs = int((task / "schedstat").read_text().split()[2])
+                    times[int(task.name)] = ProcessorTime(_ticks(fields.split()[11:13]), runs)
+    return times
+
+
+def _ticks(fields: Sequence[str]) -> float:
+    """Return the seconds that these fields of a stat file are together."""
+    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")

@@ -92,8 +92,6 @@ def run_in_rank(program: Program, rank: Rank) -> Any:
     with exit_handlers():
         if program.function:
             rank.set_variables()
-            if not program.creates_group:
-                rank.barrier("all ranks are connected")  # else a failing rank breaks connects
             return _call_function(program, rank.rank, rank.world_size)
         run_whole(program)
     return None

@@ -66,6 +66,7 @@ class Rank:
         self.startup_seconds = 0.0
         # The launcher enforces the deadline; the backend's timeout is only a fallback.
         self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
+        self._is_lazy = world.lazy is True
         self._sender = sender
         self._next_step = 0
         self._store: Store | None = None
@@ -91,7 +92,11 @@ class Rank:
             exit_as_python(error)
 
     def join(self, rendezvous: Rendezvous) -> None:
-        """Join the world's default group. Collective."""
+        """Join the world's default group. Collective.
+
+        Unless ranks connect lazily, return when all are connected: a rank that fails or destroys
+        the group before would break the connections that slower ranks still make.
+        """
         self._connect(rendezvous)
         dist.init_process_group(
             self.backend,
@@ -104,6 +109,8 @@ class Rank:
             else None,
         )
         self.report_phase("joined the group")
+        if not self._is_lazy:
+            self.barrier("all ranks are connected")
 
     def _connect(self, rendezvous: Rendezvous) -> None:
         store = rendezvous.store(self.world_size, self._timeout, self.send)

@@ -83,6 +83,21 @@ UNKNOWN = Phase(-1, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadPosition:
+    """Position of threads other than the main thread.
+
+    Attributes:
+        threads: Number of threads.
+        collective: Function of torch.distributed that they were waiting in; empty if none.
+        source_line: Innermost line of the user's code.
+    """
+
+    threads: int
+    collective: str
+    source_line: str
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """Position of a rank's main thread.
 
@@ -90,11 +105,13 @@ class Position:
         collective: Function of torch.distributed that it was waiting in; empty if none.
         source_line: Innermost line of the user's code, ``train.py:12 in step``.
         callers: Lines that called this function, nearest first, at most two.
+        others: Its other threads that run the user's code.
     """
 
     collective: str
     source_line: str
     callers: tuple[str, ...] = ()
+    others: tuple[ThreadPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

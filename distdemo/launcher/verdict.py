@@ -228,7 +228,10 @@ def _timed_out(
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
     shown = [ranks[0] for ranks in (guilty, waiting) if ranks]
-    why = " ".join(f"Rank {rank} {_activity(outcomes[rank])}." for rank in shown)
+    why = " ".join(
+        f"Rank {rank} {_activity(outcomes[rank])}.{_other_threads(outcomes[rank])}"
+        for rank in shown
+    )
     if not guilty:
         doing = "are waiting for each other" if stalled else "were in calls that wait for others"
         what += f": {ranks_of(waiting).lower()} {doing}."
@@ -286,6 +289,17 @@ def _activity(outcome: Outcome) -> str:
     if outcome.where.collective:
         return f"is waiting in {outcome.where.collective} {at}"
     return f"is {at}" if line else f"is busy {at}"
+
+
+def _other_threads(outcome: Outcome) -> str:
+    """Describe what the other threads of a rank were doing, if they run the user's code."""
+    texts = []
+    for other in outcome.where.others if outcome.where else ():
+        one = other.threads == 1
+        who = "Another thread" if one else f"{other.threads} other threads"
+        doing = f"waiting in {other.collective} " if other.collective else ""
+        texts.append(f" {who} {'is' if one else 'are'} {doing}at {other.source_line}.")
+    return "".join(texts)
 
 
 # ------------------------------------------------------------------------------------------- text

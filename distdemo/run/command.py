@@ -352,4 +352,5 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         shake=options.shake,
         replicas=judge.matcher.compared_steps() if options.check_replicas else None,
         stopped="" if report.findings or report.interrupted else inspector.stopped,
+        rpc=judge.matcher.uses_rpc,
     )

@@ -54,6 +54,7 @@ class RunReport:
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         shake: Seed of the random delays before calls; null if there were none.
         replicas: What ``--check-replicas`` compared; null without it.
+        rpc: True if the program used RPC: what it calls through RPC isn't compared.
     """
 
     program: Program
@@ -70,6 +71,7 @@ class RunReport:
     stopped: str = ""
     shake: int | None = None
     replicas: ReplicaSteps | None = None
+    rpc: bool = False
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -64,6 +64,8 @@ def run_view(
         yield from finding_view(finding)
     if report.stopped:
         yield Paragraph(stopped_text(report.stopped))
+    if report.rpc:
+        yield Paragraph("Calls through RPC were not compared, only init_rpc and rpc.shutdown.")
     if report.replicas is not None and world is not None and world.ok:
         yield Paragraph(_replicas_text(report.replicas))
     off = [kind for kind, level in report.levels.items() if level == "off"]

@@ -229,7 +229,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         times = plural(rounds, "time")
         what = f"{ranks_of(gone)} {ended} before {name}, which other ranks "
         what += f"make on a line that has already run {times}."
-    elif call.op == "init_process_group":
+    elif call.op in ("init_process_group", "init_rpc", "rpc.shutdown"):
         what = what.replace(name, call.op)
     rows = (*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)

@@ -45,6 +45,7 @@ from distdemo.calls.notes import (
     Parameters,
     ReturnNote,
     StopNote,
+    ThreadEndNote,
     WaitNote,
 )
 from distdemo.calls.records import Finding, Level, RankCall, ReplicaSteps, Row, SourceLine
@@ -92,7 +93,9 @@ class Matcher:
         group = self.groups.get((members, backend, nth))
         if group is None:
             name = f"group {list(members)}"
-            if nth:
+            if backend == "rpc":
+                name = "the RPC group"
+            elif nth:
                 name += f" (number {nth + 1} with these ranks)"
             elif members == tuple(range(self.world_size)):
                 name = "the default group"
@@ -106,6 +109,11 @@ class Matcher:
     def open_calls(self) -> int:
         """Number of calls that some other rank hasn't made yet."""
         return sum(len(group.open) for group in self.groups.values()) + len(self.pairing)
+
+    @property
+    def uses_rpc(self) -> bool:
+        """True if a rank has called ``init_rpc``: what is called through RPC isn't compared."""
+        return any(group.backend == "rpc" for group in self.groups.values())
 
     def stop(self, why: str) -> None:
         """Stop comparing, for this reason unless there is an earlier one."""
@@ -133,6 +141,10 @@ class Matcher:
                 self._record_handle(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
+            case ThreadEndNote():
+                state.others = note.others
+                state.threads.discard(note.thread)
+                state.waits.pop(note.thread, None)
             case MisuseNote():
                 self._report_misuse(rank, note)
             case GroupNote():
@@ -337,7 +349,8 @@ class Matcher:
         group = self.group(*note.group)
         values = note.values
         if isinstance(values, Destruction):
-            group.destroyed.setdefault(rank, values)
+            if values.kept or rank not in group.destroyed:
+                group.destroyed[rank] = values
             self._accept_on(group, state)
             return
         size = len(group.members)
@@ -566,7 +579,10 @@ class Matcher:
     def is_cut_off(self, rank: int, group: Group) -> bool:
         """Return True if a rank has closed its connections: other ranks' calls may raise."""
         state = self.ranks[rank]
-        return rank in group.destroyed or (state.ended is not None and not state.returned)
+        if state.ended is not None and not state.returned:
+            return True
+        destruction = group.destroyed.get(rank)
+        return destruction is not None and not destruction.kept
 
     def missing_members(self) -> Iterator[tuple[CallSet, tuple[int, ...]]]:
         """Yield calls that some members never make, and these members."""

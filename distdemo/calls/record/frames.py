@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed import rpc
 
 from distdemo.calls.records import SourceLine
 from distdemo.launcher.stacks import (
@@ -32,7 +33,7 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of 
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
-API = (c10d.__file__, c10d_logger.__file__)  # its calls are those of its caller
+API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, rpc.api.__file__)  # its calls are those of its caller
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes

@@ -12,6 +12,7 @@ import inspect
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
@@ -23,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed import rpc
 
 from distdemo.calls.notes import Ring, Writer, shared
 from distdemo.calls.record import frames
@@ -78,8 +80,11 @@ def install(recorder: Recorder) -> Recorder:
     _replace(c10d, "new_group", partial(_creating_group, recorder))
     _replace(c10d, "init_process_group", partial(_initializing, recorder))
     _replace(torch._C.Future, "wait", partial(_waiting, recorder))
+    add(threading.Thread, "_delete", after=lambda _, thread: recorder.record_thread_end(thread))
     add(torch._C.Future, "then", after=recorder.track_future)
     add(torch._C, "_collect_all", after=lambda done, futures: recorder.track_future(done, *futures))
+    _replace(rpc, "_init_rpc_backend", partial(_joining_rpc, recorder))
+    _replace(rpc.api, "_wait_all_workers", partial(_leaving_rpc, recorder))
     for module, names in CPP_CALLERS.items():
         for name in names:
             if hasattr(module, name):
@@ -207,6 +212,32 @@ def _initializing(recorder: Recorder, original: Any) -> Any:
         _register(recorder, dist.group.WORLD)
 
     return init_process_group
+
+
+def _joining_rpc(recorder: Recorder, original: Any) -> Any:
+    """Wrap the part of ``init_rpc`` in which ranks wait for each other."""
+    parameters = inspect.signature(original)
+
+    def init_rpc(*args: Any, **named: Any) -> Any:
+        given = parameters.bind(*args, **named).arguments
+        members = recorder.safely(recorder.rpc_members, given.get("rank"), given.get("world_size"))
+        with _creation(recorder, members, "rpc"):
+            return original(*args, **named)
+
+    return init_rpc
+
+
+def _leaving_rpc(recorder: Recorder, original: Any) -> Any:
+    """Wrap the part of ``rpc.shutdown`` in which ranks wait for each other."""
+
+    def wait_all_workers(*args: Any, **named: Any) -> Any:
+        is_recorded = recorder.safely(recorder.record_rpc_shutdown)
+        result = original(*args, **named)
+        if is_recorded:
+            recorder.safely(recorder.record_return)
+        return result
+
+    return wait_all_workers
 
 
 def _creating_group(recorder: Recorder, original: Any) -> Any:

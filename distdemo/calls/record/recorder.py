@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 import torch.distributed as dist
@@ -41,6 +41,8 @@ SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
 EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
 CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS, *EXCHANGES}
 """Ops that may carry parameters or their gradients."""
+CREATIONS = {"init": "init_process_group", "rpc": "init_rpc"}
+"""Function that makes a connection of this kind; new_group makes the others."""
 MAX_EARLY = 1000  # calls before the first optimizer that may carry parameters
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
@@ -119,7 +121,10 @@ class Recorder:
         self._group_lines: list[str] = []
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._lone_groups = 0
-        self._spare_threads = threading.active_count() - 1  # not of the program
+        self._spare_threads = WeakSet(threading.enumerate())  # not of the program
+        self._has_told_others = False
+        self._rpc_members: tuple[int, ...] = ()
+        self._destroyed: WeakKeyDictionary[Any, notes.Destruction] = WeakKeyDictionary()
         self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
         self._on_handle_end = self._forget_handle
@@ -212,11 +217,11 @@ class Recorder:
 
         Args:
             members: Global ranks of the members.
-            how: ``init`` for the default group; ``local`` if only the members call it, so it is a
+            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
         call = RankCall(
-            "init_process_group" if how == "init" else "new_group",
+            CREATIONS.get(how, "new_group"),
             SourceLine(),
             members=members,
             named_after=_group_count() if how == "local" else 0,
@@ -237,6 +242,27 @@ class Recorder:
                 number = self._define_group(0, how, members)
                 self._pending_groups[how, members] = {"": number}
             return self._pending_groups[how, members]
+
+    def rpc_members(self, rank: int, world_size: int | None) -> tuple[int, ...] | None:
+        """Return the ranks that wait for each other in ``init_rpc`` and ``rpc.shutdown``.
+
+        This is only the rank itself if they aren't those of the launcher, and None outside its
+        world.
+        """
+        if self._world is None:
+            return None
+        is_world = (rank, world_size) == self._world
+        self._rpc_members = tuple(range(self.size)) if is_world else self._world[:1]
+        return self._rpc_members
+
+    def record_rpc_shutdown(self) -> bool:
+        """Record that the rank waits until RPC has ended on all ranks; False if it isn't known."""
+        if not self._rpc_members:
+            return False
+        call = RankCall("rpc.shutdown", SourceLine())
+        self._record(call, self._pending_group("rpc", self._rpc_members))
+        self.record_accept()
+        return True
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
@@ -387,8 +413,25 @@ class Recorder:
         self._write(f"w {number}{self._other_threads()}")
 
     def _other_threads(self) -> str:
-        """Return a mark if there are threads that haven't called, and so may still do so."""
-        return " +" if threading.active_count() > self._writer.threads + self._spare_threads else ""
+        """Return a mark if there are threads that haven't called, and so may still do so.
+
+        The threads of RPC run functions of other ranks; Python doesn't list them.
+        """
+        self._has_told_others = _is_rpc_running() or (
+            threading.active_count() > 1
+            and any(
+                thread.ident not in self._writer.threads and thread not in self._spare_threads
+                for thread in threading.enumerate()
+            )
+        )
+        return " +" if self._has_told_others else ""
+
+    def record_thread_end(self, _: threading.Thread) -> None:
+        """Record that this thread has ended, if a reader may think that it can still call."""
+        with self._lock:
+            if self._has_told_others or threading.get_ident() in self._writer.threads:
+                self._write(f"x{self._other_threads()}")
+                self._writer.forget_thread()
 
     def _write(self, line: str) -> None:
         with self._lock:
@@ -439,11 +482,17 @@ class Recorder:
         is_world = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
         failing = "" if error is None else _exception_note(error).how
+        destruction = notes.Destruction(line, failing)
         with self._lock:
-            for other, numbers in self._groups.items():
+            for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
-                    for number in numbers.values():
-                        self.record_on_group(number, notes.Destruction(line, failing))
+                    if _closes_when_freed(other):
+                        self._destroyed.setdefault(other, destruction)
+                    self._record_destruction(other, destruction)
+
+    def _record_destruction(self, group: Any, destruction: notes.Destruction) -> None:
+        for number in self._groups[group].values():
+            self.record_on_group(number, destruction)
 
     def _define_group(self, nth: int, backend: str, members: tuple[int, ...]) -> int:
         """Define a group, and return its number."""
@@ -480,7 +529,7 @@ class Recorder:
 
     def _number_of(self, group: Any) -> int | None:
         """Return the number of a group; None if it isn't registered."""
-        numbers = self._groups.get(group)
+        numbers = None if group is None else self._groups.get(group)
         return None if numbers is None else next(iter(numbers.values()))
 
     def record_on_group(self, group: int, values: object) -> None:
@@ -496,8 +545,21 @@ class Recorder:
                 self.record_misuse(misuse)
         if error is None:
             self.replicas.finish()
+        for group, destruction in list(self._destroyed.items()):
+            self._record_destruction(group, replace(destruction, kept=True))
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
+
+
+def _closes_when_freed(group: Any) -> bool:
+    """Return True if the group, once destroyed, keeps its connections until it is freed."""
+    return all(backend.partition("/")[0] == "gloo" for backend in _backends(group).values())
+
+
+def _is_rpc_running() -> bool:
+    """Return True if other ranks may call functions in this process."""
+    rpc = getattr(torch._C, "_distributed_rpc", None)  # None in a build of torch without RPC
+    return rpc is not None and bool(rpc._is_current_rpc_agent_set())
 
 
 def _group_count() -> int:
