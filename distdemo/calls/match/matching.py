@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from operator import attrgetter
 
@@ -27,7 +28,14 @@ from distdemo.calls.match.rules import (
     ranks_by_value,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
-from distdemo.calls.match.state import CallSet, Entry, Group, Problem, RankState
+from distdemo.calls.match.state import (
+    CallSet,
+    Entry,
+    Group,
+    Problem,
+    RankState,
+    UnseenByRanks,
+)
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
@@ -41,10 +49,11 @@ from distdemo.calls.notes import (
     Note,
     ReturnNote,
     StopNote,
+    UnseenNote,
     WaitNote,
 )
 from distdemo.calls.records import Finding, RankCall, ReplicaSteps, Row, SourceLine
-from distdemo.launcher.verdict import lost_peer, ranks_of
+from distdemo.launcher.verdict import ranks_of
 
 FROM = ", from "  # separates a line from the line that called its function
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
@@ -75,6 +84,8 @@ class Matcher:
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
+        self._unseen: defaultdict[UnseenNote, dict[int, int]] = defaultdict(dict)
+        """Number of calls or tensors by rank, for each note without its own number."""
         self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
         """Ranks of each mistake that is only a warning."""
 
@@ -126,6 +137,9 @@ class Matcher:
                 return self._record_return(state, note)
             case MisuseNote():
                 self._report_misuse(rank, note)
+            case UnseenNote():
+                if len(self._unseen) < MAX_LINES:
+                    self._unseen[replace(note, count=0)][rank] = note.count
             case GroupNote():
                 self._record_group(rank, state, note)
             case StopNote():
@@ -253,7 +267,7 @@ class Matcher:
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
-        if lost_peer(note.how):  # it was waiting for a rank that failed
+        if note.lost_peer:  # it was waiting for a rank that failed
             state.lost = True
             return
         state.ended = note
@@ -340,6 +354,16 @@ class Matcher:
         found = [f for members, check in checks for f in check.findings(members, self.line)]
         equal = equal_data_finding(checks, self.line)
         return [*found, equal] if equal else found
+
+    @property
+    def unseen(self) -> list[UnseenByRanks]:
+        """What ranks couldn't look at, in the order of the first notes."""
+        return [
+            UnseenByRanks(
+                note.what, note.names, note.source_line, tuple(sorted(counts)), sum(counts.values())
+            )
+            for note, counts in self._unseen.items()
+        ]
 
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""
