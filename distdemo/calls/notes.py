@@ -20,6 +20,7 @@ A repeated call (same line, same arguments) is written as its number only::
     R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
     V 0 {"names": [...], ...}              # checksum of gradients, on group 0; see Gradients
     D 0 {"source_line": ..., ...}          # the rank destroys group 0
+    U {"what": "calls", ...}               # something that it couldn't look at
     E {"how": "returned"}                  # its program has ended
 
 Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
@@ -55,6 +56,8 @@ MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
 Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
 """Moment at which parameters are compared; see `Parameters`."""
+Unseen = Literal["calls", "tensors", "replicas", "buffers", "gradients"]
+"""Kind of what a rank couldn't look at; see `UnseenNote`."""
 
 
 class Ring:
@@ -282,6 +285,25 @@ class MisuseNote:
 
 
 @dataclass(frozen=True, slots=True)
+class UnseenNote:
+    """Something of the program that the rank couldn't look at, noted once.
+
+    Attributes:
+        what: ``calls`` on process groups that weren't created by ``init_process_group`` or
+            ``new_group``, or before recording began; ``tensors`` that can't be read; otherwise the
+            comparison that an error ended: of ``replicas``, ``buffers`` or severed ``gradients``.
+        names: Classes of the groups, names of the tensors, or the error.
+        source_line: Source line where it was met first.
+        count: Number of calls or tensors; a later note of the same replaces it.
+    """
+
+    what: Unseen
+    names: tuple[str, ...]
+    source_line: SourceLine
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """Checksums of an optimizer's parameters that must be equal on all ranks of a group.
 
@@ -383,11 +405,13 @@ class EndNote:
         how: ``returned``, ``raised ValueError: ...``.
         source_line: Source line that raised.
         inside: Function of torch.distributed that raised, or empty.
+        lost_peer: True if torch.distributed raised because another rank was gone.
     """
 
     how: str
     source_line: SourceLine = field(default_factory=SourceLine)
     inside: str = ""
+    lost_peer: bool = False
 
 
 Note = (
@@ -399,6 +423,7 @@ Note = (
     | ThreadEndNote
     | StopNote
     | MisuseNote
+    | UnseenNote
     | GroupNote
     | EndNote
 )
@@ -463,6 +488,8 @@ class Reader:
                 return StopNote(_json(str, rest))
             case "B":
                 return _json(MisuseNote, rest)
+            case "U":
+                return _json(UnseenNote, rest)
             case "E":
                 return _json(EndNote, rest)
             case "R" | "V" | "D":

@@ -81,6 +81,7 @@ def record(folder: Path) -> None:
         OSError: The folder can't be created.
     """
     import atexit
+    from multiprocessing import process, util
 
     from distdemo.calls.record.frames import source_line
     from distdemo.calls.record.hooks import current_recorder, install
@@ -108,14 +109,20 @@ def record(folder: Path) -> None:
 
     def ended() -> None:
         calls, status, line = last_exit
-        if status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
+        error = sys.exc_info()[1]  # of a child of multiprocessing
+        if error is not None and not isinstance(error, SystemExit):
+            recorder.record_end(error)
+        elif status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
             recorder.record_end(None)
         else:
             recorder.record_end(SystemExit(status), line)
+        recorder.off = True
 
     sys.excepthook = failed  # atexit functions can't see the exit code
     sys.exit = leaving
     atexit.register(recorder.safely, ended)
+    if process.parent_process() is not None:  # forked children call no atexit functions
+        util.Finalize(None, recorder.safely, (ended,), exitpriority=-1)
 
 
 # ----------------------------------------------------------------------------------- afterwards

@@ -30,7 +30,14 @@ from distdemo.calls.match.rules import (
     ranks_by_value,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
-from distdemo.calls.match.state import CallSet, Entry, Group, Problem, RankState
+from distdemo.calls.match.state import (
+    CallSet,
+    Entry,
+    Group,
+    Problem,
+    RankState,
+    UnseenByRanks,
+)
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
@@ -46,10 +53,11 @@ from distdemo.calls.notes import (
     ReturnNote,
     StopNote,
     ThreadEndNote,
+    UnseenNote,
     WaitNote,
 )
 from distdemo.calls.records import Finding, Level, RankCall, ReplicaSteps, Row, SourceLine
-from distdemo.launcher.verdict import lost_peer, ranks_of
+from distdemo.launcher.verdict import ranks_of
 
 T = TypeVar("T")
 FROM = ", from "  # separates a line from the line that called its function
@@ -85,6 +93,8 @@ class Matcher:
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
         self._matched: dict[str, str] = {}
         """Pattern that excludes a parameter, by its name."""
+        self._unseen: defaultdict[UnseenNote, dict[int, int]] = defaultdict(dict)
+        """Number of calls or tensors by rank, for each note without its own number."""
         self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
         """Ranks of each mistake that is only a warning."""
 
@@ -147,6 +157,9 @@ class Matcher:
                 state.waits.pop(note.thread, None)
             case MisuseNote():
                 self._report_misuse(rank, note)
+            case UnseenNote():
+                if len(self._unseen) < MAX_LINES:
+                    self._unseen[replace(note, count=0)][rank] = note.count
             case GroupNote():
                 self._record_group(rank, state, note)
             case StopNote():
@@ -275,7 +288,7 @@ class Matcher:
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
-        if lost_peer(note.how):  # it was waiting for a rank that failed
+        if note.lost_peer:  # it was waiting for a rank that failed
             state.lost = True
             return
         state.ended = note
@@ -392,6 +405,16 @@ class Matcher:
             errors.append(equal)
         level: Level = "error" if self.strict_replicas else "warn"
         return [replace(error, level=level) for error in errors]
+
+    @property
+    def unseen(self) -> list[UnseenByRanks]:
+        """What ranks couldn't look at, in the order of the first notes."""
+        return [
+            UnseenByRanks(
+                note.what, note.names, note.source_line, tuple(sorted(counts)), sum(counts.values())
+            )
+            for note, counts in self._unseen.items()
+        ]
 
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.calls.match.rules import layout_fault
@@ -19,6 +20,7 @@ from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, Method, described
 from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
+from distdemo.calls.record.tensors import memory_of, storage_of
 from distdemo.calls.records import Misuse, SourceLine
 
 FILLING = {
@@ -47,13 +49,18 @@ class Watched:
 
     Attributes:
         note: Note to report.
-        memory: Address ranges of the tensors.
-        kept: Tensors, so that their addresses aren't reused.
+        memory: Address ranges of the tensors, and their storages: a freed one has none.
     """
 
     note: MisuseNote
-    memory: tuple[AddressRange, ...]
-    kept: tuple[Tensor, ...]
+    memory: tuple[tuple[AddressRange, StorageWeakRef], ...]
+
+    def clashes(self, part: AddressRange) -> bool:
+        """Return True if an access clashes with the call."""
+        return any(
+            part.clashes(other) and not storage.expired()  # type: ignore[no-untyped-call]  # torch's
+            for other, storage in self.memory
+        )
 
 
 class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -97,10 +104,11 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         filled = () if method.filled is None else args[method.filled]
         is_sender = fields.op == "broadcast" and fields.root == own
         memory = (*_memory(read), *_memory(filled, written=not is_sender))
-        for part in memory:
+        for part, _ in memory:
             self._check_access(part, line)
         if number is not None:
-            self._watched[number] = Watched(note, memory, tuple(_tensors(args)))
+            kept = tuple((part, storage_of(tensor)) for part, tensor in memory)
+            self._watched[number] = Watched(note, kept)
         if method.read is not None and method.filled is not None:
             outputs = strided(filled)
             outputs = outputs[own : own + 1] if fields.op == "all_gather" else outputs
@@ -143,7 +151,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
     ) -> list[tuple[Tensor, bool]]:
         accessed = list(_accessed(func, args, kwargs))
         for tensor, writes in accessed if self._watched else ():
-            for part in _memory(tensor, written=writes):
+            for part, _ in _memory(tensor, written=writes):
                 self._check_access(part)
         return accessed
 
@@ -155,7 +163,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
             line: Source line of the access; None for the current line.
         """
         for key, watched in list(self._watched.items()):
-            if any(part.clashes(other) for other in watched.memory):
+            if watched.clashes(part):
                 del self._watched[key]
                 what: Misuse = "written" if part.written else "read"
                 self._report(replace(watched.note, what=what, then=line or source_line()))
@@ -191,13 +199,13 @@ def _accessed(
                 yield tensor, alias is not None
 
 
-def _memory(given: Any, *, written: bool = False) -> Iterator[AddressRange]:
+def _memory(given: Any, *, written: bool = False) -> Iterator[tuple[AddressRange, Tensor]]:
     """Yield the address ranges of tensors; none if one has gaps, which may hold other tensors."""
     for tensor in _tensors(given):
-        is_strided = tensor.layout is torch.strided
-        if is_strided and tensor.numel() and not layout_fault(tensor.shape, tensor.stride()):
+        if memory_of(tensor) is tensor and not layout_fault(tensor.shape, tensor.stride()):
             first = tensor.data_ptr()
-            yield AddressRange(first, first + tensor.numel() * tensor.element_size(), written)
+            last = first + tensor.numel() * tensor.element_size()
+            yield AddressRange(first, last, written), tensor
 
 
 def _tensors(given: Any) -> Iterator[Tensor]:
@@ -213,5 +221,6 @@ def strided(given: Any) -> list[Tensor]:
     return [
         tensor
         for tensor in _tensors(given)
-        if type(tensor) in {Tensor, torch.nn.Parameter} and tensor.layout is torch.strided
+        if type(tensor) in {Tensor, torch.nn.Parameter}
+        and (memory_of(tensor) is tensor or tensor.numel() == 0)
     ]

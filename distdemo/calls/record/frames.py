@@ -16,9 +16,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.distributed import c10d_logger
+from torch.distributed import c10d_logger, rpc
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed import rpc
 
 from distdemo.calls.records import SourceLine
 from distdemo.launcher.stacks import (
@@ -33,15 +32,37 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of 
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
-API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, rpc.api.__file__)  # its calls are those of its caller
+API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, rpc.api.__file__)
+"""Files whose calls are those of their callers."""
+UNCOUNTED = " (as importlib._bootstrap)"  # ends the names of files whose frames aren't counted
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
-DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
-BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
+BACKWARD_FILES = tuple(
+    TORCH + path.replace("/", os.sep)
+    for path in (
+        "_tensor.py",
+        "autograd/",
+        "distributed/algorithms/ddp_comm_hooks/",
+        "distributed/fsdp/",
+        "nn/parallel/distributed.py",
+    )
+)
+"""Beginnings of the names of torch's files that make calls in a backward pass."""
 DDP = "DDP's "  # begins the names of its functions
 DDP_FUNCTIONS = {"__init__": "constructor", "main_hook": "join()", "post_hook": "join()"}
 STEP_FILES = (f"{TORCH}optim{os.sep}optimizer.py", f"{TORCH}optim{os.sep}lr_scheduler.py")
+
+
+def uncounted(hook: Callable[..., Any]) -> Any:
+    """Hide a hook from ``stacklevel``, so that a warning of torch names the program's line.
+
+    Python skips the frames of its own imports, which it knows by their file names.
+    """
+    code: CodeType = hook.__code__
+    name = f"{code.co_filename}{UNCOUNTED}"
+    hook.__code__ = code.replace(co_filename=name)
+    return hook
 
 
 def opaque(hook: Callable[..., Any]) -> Any:
@@ -161,6 +182,12 @@ def called_by_ddp() -> bool:
     )
 
 
+def called_by_torch() -> bool:
+    """Return True if code of torch makes the call itself."""
+    code = _caller(())
+    return code is not None and owner_of(code.co_filename) == "torch"
+
+
 def is_nested_step() -> bool:
     """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
     code = _caller(STEP_FILES)
@@ -183,9 +210,9 @@ def called_by_hook_of_user() -> bool:
     """Return True if code outside torch makes the call within the backward pass."""
     for frame in _outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        if any(part in file for part in BACKWARD_FILES):
+        if file.startswith(BACKWARD_FILES):
             return False
-        if "/torch/" not in file and "/distdemo/" not in file:
+        if owner_of(file) in {"user", "package"}:
             return True
     return False
 

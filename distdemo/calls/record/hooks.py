@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as cpp
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed import rpc
@@ -65,12 +66,13 @@ def current_recorder() -> Recorder | None:
 def install(recorder: Recorder) -> Recorder:
     """Install the hooks, once per process, before or after it creates a group."""
     add = partial(_add_hook, recorder)
-    _replace_methods(recorder, dist.ProcessGroup)
+    for kind in (dist.ProcessGroup, cpp.Backend):  # a backend if the program makes one itself
+        _replace_methods(recorder, kind)
     _replace_handle(recorder, dist.Work)
     recorder.steps.install(add)
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-        on_backward = recorder.buffers.results.on_backward
+        on_backward = partial(recorder.beside, "buffers", recorder.buffers.results.on_backward)
         add(torch.autograd, "_engine_run_backward", on_backward)  # of backward() and grad()
     add(c10d, "_warn_not_in_group", recorder.record_non_member)
     add(c10d, "destroy_process_group", recorder.record_destroy)
@@ -88,7 +90,8 @@ def install(recorder: Recorder) -> Recorder:
     for module, names in CPP_CALLERS.items():
         for name in names:
             if hasattr(module, name):
-                setattr(module, name, _calling_cpp(recorder, getattr(module, name)))
+                wrapper = _calling_cpp(recorder, getattr(module, name))
+                setattr(module, name, frames.uncounted(wrapper))
     _register(recorder, dist.group.WORLD)
     return recorder
 
@@ -140,7 +143,7 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any], mark: Any = True
     original = vars(owner).get(name)
     if original is None or hasattr(original, "_recorded"):
         return
-    hook = frames.opaque(wraps(original)(wrap(original)))
+    hook = frames.opaque(frames.uncounted(wraps(original)(wrap(original))))
     hook._recorded = mark
     setattr(owner, name, hook)
     if isinstance(owner, ModuleType):
@@ -263,19 +266,16 @@ def _creating_group(recorder: Recorder, original: Any) -> Any:
 @contextmanager
 def _creation(recorder: Recorder, members: Iterable[int] | None, how: str) -> Iterator[None]:
     """Record the creation of a group, unless its members are None; calls within belong to it."""
-    is_busy = recorder.local.busy
-    recorder.local.busy = True
     if members is not None:
         recorder.safely(recorder.record_new_group, tuple(members), how)
     try:
-        yield
+        with recorder.within_call():
+            yield
     except BaseException as error:
         if members is not None:  # torch rejects arguments before it contacts other ranks
             accepted = how != "init" and isinstance(error, (dist.DistError, KeyboardInterrupt))
             recorder.safely(recorder.record_failure, accepted=accepted)
         raise
-    finally:
-        recorder.local.busy = is_busy
     if members is not None:
         recorder.safely(recorder.record_return)
 
@@ -300,15 +300,18 @@ def _replace_methods(recorder: Recorder, kind: type) -> None:
 
 
 def _calling(recorder: Recorder, name: str, original: Any) -> Any:
-    """Wrap a method of ``ProcessGroup``."""
+    """Wrap a method of ``ProcessGroup`` or of a backend."""
     local = recorder.local
     method = METHODS[name]
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        if recorder.off or local.busy or not recorder.is_registered(self):
+        if recorder.off or local.busy:
             return original(self, *args, **named)
         local.busy = True  # nested calls belong to this one
         try:
+            if not recorder.is_registered(self):
+                recorder.safely(_skip_call, recorder, self)
+                return original(self, *args, **named)
             begun = recorder.safely(_begin_call, recorder, method, self, args, named)
             try:
                 work = original(self, *args, **named)
@@ -324,6 +327,13 @@ def _calling(recorder: Recorder, name: str, original: Any) -> Any:
             local.busy = False
 
     return call
+
+
+def _skip_call(recorder: Recorder, group: Any) -> None:
+    """Record that calls on a group aren't compared, unless they are torch's own on a backend."""
+    is_meant = isinstance(group, dist.ProcessGroup) or not frames.called_by_torch()
+    if is_meant and group.size() > 1:
+        recorder.record_unseen("calls", (type(group).__name__,))
 
 
 def _begin_call(
@@ -352,7 +362,8 @@ def _follow_call(
 ) -> None:
     """Track the handle of a call that was made."""
     if method.op in IN_PLACE:
-        watch(fields, args[0] if args else (), recorder.record_misuse)
+        tensors = args[0] if args else ()
+        recorder.beside("gradients", watch, fields, tensors, recorder.record_misuse)
     if work is None:
         recorder.record_return()
     else:
@@ -366,7 +377,8 @@ def _follow_call(
             _replace_handle(recorder, type(work))
     if recorder.buffers is not None:
         watched = None if work is None or fields.sync else number
-        recorder.buffers.on_call(watched, method, fields, args, group.rank())
+        own = group.rank()
+        recorder.beside("buffers", recorder.buffers.on_call, watched, method, fields, args, own)
 
 
 # ---------------------------------------------------------------------------- handles and futures

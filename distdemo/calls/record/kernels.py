@@ -157,7 +157,8 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     number = recorder.safely(_record, recorder, kernel, group, (*tensors, opts))
     call = getattr(group._get_backend(CPU), kernel.per_pair or kernel.method)
     pairs = zip(*tensors, strict=True) if kernel.per_pair else [tensors]
-    *others, work = [call(*operands, opts) for operands in pairs]
+    with recorder.within_call():
+        *others, work = [call(*operands, opts) for operands in pairs]
     for other in others:
         other.wait()
     if number is not None:

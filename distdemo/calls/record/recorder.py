@@ -1,7 +1,8 @@
 """Write the notes of a rank: each call, its outcome, new groups and the end of the program.
 
 ``hooks`` and ``kernels`` call this when the program calls torch.distributed. An error here ends the
-recording with a reason, and the program continues.
+recording with a reason, and the program continues. What only looks at the program's tensors ends
+alone: the calls are still recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import GROUP_NOTES, MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
+from distdemo.calls.notes import (
+    GROUP_NOTES,
+    MAX_KNOWN,
+    EndNote,
+    MisuseNote,
+    Unseen,
+    UnseenNote,
+    Writer,
+    json_line,
+)
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
@@ -33,8 +43,9 @@ from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.replicas import Replicas
 from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine
-from distdemo.launcher.failures import text_of
+from distdemo.launcher.failures import is_from_backend, text_of
 from distdemo.launcher.records import headline
+from distdemo.launcher.verdict import lost_peer
 from distdemo.view.foreign import write_message
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
@@ -45,6 +56,7 @@ CREATIONS = {"init": "init_process_group", "rpc": "init_rpc"}
 """Function that makes a connection of this kind; new_group makes the others."""
 MAX_EARLY = 1000  # calls before the first optimizer that may carry parameters
 MAX_ERROR_CHARS = 400  # characters of an exception's text
+MAX_UNSEEN = 50  # different things that the rank couldn't look at
 
 
 class Tracked(NamedTuple):
@@ -130,8 +142,12 @@ class Recorder:
         self._on_handle_end = self._forget_handle
         self._dropped: deque[int] = deque()
         """Sends and receives whose handles were dropped since the last note."""
-        self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
-        self.replicas = Replicas(replicas, self._number_of, self.record_on_group)
+        self._unseen: dict[tuple[Unseen, tuple[str, ...]], UnseenNote] = {}
+        guard = partial(self.beside, "buffers")
+        self.buffers = BufferWatch(guard, self.record_misuse) if buffers else None
+        self.replicas = Replicas(
+            replicas, self._number_of, self.record_on_group, self.record_unseen
+        )
         self.steps = Steps(self.safely, self.replicas, self.record_misuse)
         self.observer: CallObserver | None = None
         self.off = False
@@ -145,6 +161,27 @@ class Recorder:
             return function(*args, **named)
         except Exception as error:  # the program must not be affected
             self.stop(f"{type(error).__name__}: {error}")
+            return None
+
+    @contextmanager
+    def within_call(self) -> Iterator[None]:
+        """Ignore calls of this thread within the block: they belong to a recorded one."""
+        is_busy = self.local.busy
+        self.local.busy = True
+        try:
+            yield
+        finally:
+            self.local.busy = is_busy
+
+    def beside(self, what: Unseen, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Call a function that looks at tensors; note an exception once, and go on recording."""
+        if self.off:
+            return None
+        try:
+            with torch._C.DisableTorchFunction():  # else subclasses would see it
+                return function(*args, **named)
+        except Exception as error:  # whatever such a tensor raises
+            self.safely(self.record_unseen, what, (f"{type(error).__name__}: {error}",))
             return None
 
     def stop(self, why: str) -> None:
@@ -521,6 +558,18 @@ class Recorder:
         """Record a misuse of a call's memory."""
         self._write(json_line("B", misuse))
 
+    def record_unseen(self, what: Unseen, names: Iterable[str], count: int = 1) -> None:
+        """Record something that can't be looked at; repeated ones are counted until the end."""
+        key = what, tuple(name[:MAX_ERROR_CHARS] for name in names)
+        with self._lock:
+            known = self._unseen.get(key)
+            if known is not None:
+                self._unseen[key] = replace(known, count=known.count + count)
+            elif len(self._unseen) < MAX_UNSEEN:
+                line = replace(frames.source_line(), within="")
+                note = self._unseen[key] = UnseenNote(*key, line, count)
+                self._write(json_line("U", note))
+
     def check_replicas(self, group: Any, replicas: Any) -> None:
         """Record checksums of tensors that the program names."""
         number = self._number_of(group or dist.group.WORLD)
@@ -547,6 +596,9 @@ class Recorder:
             self.replicas.finish()
         for group, destruction in list(self._destroyed.items()):
             self._record_destruction(group, replace(destruction, kept=True))
+        for unseen in self._unseen.values():
+            if unseen.count > 1:
+                self._write(json_line("U", unseen))
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
 
@@ -602,5 +654,7 @@ def _exception_note(error: BaseException) -> EndNote:
     if isinstance(error, SystemExit):
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
         return EndNote(how, source_line)
-    text = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))[:MAX_ERROR_CHARS]
-    return EndNote(f"raised {type(error).__name__}: {text}", source_line, inside)
+    message = text_of(error)
+    text = re.sub(r" at 0x[0-9a-f]+", "", headline(message))[:MAX_ERROR_CHARS]
+    has_lost_peer = is_from_backend(error) and lost_peer(message)
+    return EndNote(f"raised {type(error).__name__}: {text}", source_line, inside, has_lost_peer)

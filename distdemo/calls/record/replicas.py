@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from distdemo.calls.notes import Gradients, Moment, Parameters
+from distdemo.calls.notes import Gradients, Moment, Parameters, Unseen
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import (
     MAX_NAME,
@@ -143,6 +143,7 @@ class Replicas:
         every: Number of steps between comparisons; 0 for the sampled steps only.
         number_of: Function that returns the number of a group, or None if it isn't recorded.
         write: Function that writes a record on a group with this number.
+        report_unseen: Function that reports what can't be compared; see `UnseenNote`.
 
     Attributes:
         steps: Number of steps of all optimizers.
@@ -156,12 +157,14 @@ class Replicas:
         every: int,
         number_of: Callable[[Any], int | None],
         write: Callable[[int, Parameters | Gradients], object],
+        report_unseen: Callable[[Unseen, tuple[str, ...], int], object],
     ) -> None:
         self.steps = 0
         self._failed = False
         self._every = every
         self._number_of = number_of
         self._write = write
+        self._report_unseen = report_unseen
         self.names = Names()
         self._traffic = Traffic()
         self._latest_call = 0
@@ -194,16 +197,15 @@ class Replicas:
     def safely(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
         """Call a method of this object; after an exception, nothing is compared any more.
 
-        It may meet tensors of other packages. The calls of the program are still compared, unless
-        the comparison of replicas was asked for.
+        It may meet tensors of other packages. The calls of the program are still compared.
         """
         if not self._failed:
             try:
-                function(*args, **named)
-            except Exception:  # whatever such a tensor raises
+                with torch._C.DisableTorchFunction():  # else subclasses would see it
+                    function(*args, **named)
+            except Exception as error:  # whatever such a tensor raises
                 self._failed = True
-                if self._every:
-                    raise
+                self._report_unseen("replicas", (f"{type(error).__name__}: {error}",), 1)
 
     def add_module(self, module: DistributedDataParallel) -> None:
         """Remember the parameters that a DDP module holds."""

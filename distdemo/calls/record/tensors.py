@@ -1,9 +1,14 @@
-"""Checksums and names of tensors, and the tensors that the program's collectives carried."""
+"""Checksums and names of tensors, and the tensors that the program's collectives carried.
+
+Reading a tensor leaves no trace in it: ``Tensor.numpy``, for example, would make its storage
+unresizable. Modes, subclasses and profilers of the program don't see it either.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,19 +18,21 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 SEGMENTS = 16  # parts of a tensor that are summed separately
 MAX_NAME = 200  # characters
 UNNAMED = "parameter {} of {}"  # its number in the optimizer, and the class of this
+_address: Callable[[Tensor], int] = getattr(torch._C, "_data_address", Tensor.data_ptr)
+"""Function that returns the address of a tensor's elements, without a copy of shared ones."""
 MAX_CARRIED = 5000  # remembered tensors; the latest
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Attributes of torch's modules that hold a module of the program."""
-PLAIN = (Tensor, Parameter)
 
 
 def checksum(tensor: Tensor) -> int:
@@ -52,23 +59,75 @@ def is_constant(tensor: Tensor) -> bool:
     return not ((elements[:SEGMENTS] != elements[0]).any() or (elements != elements[0]).any())
 
 
+class _Memory:
+    """Elements of a contiguous CPU tensor as NumPy's interface describes them."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor  # keeps the memory
+        self.__array_interface__ = {
+            "data": (_address(tensor), True),  # read-only: copies nothing on read
+            "shape": (tensor.numel() * tensor.element_size(),),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
 def _bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    data = local(tensor).cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
-    data = data.view(torch.uint8)
-    array: np.ndarray[Any, np.dtype[np.uint8]] = data.numpy()
-    return array
+    """Return the bytes of a tensor, or of its local part.
+
+    Raises:
+        ValueError: The elements aren't in a storage.
+    """
+    source = memory_of(tensor)
+    if source is None:
+        raise ValueError("the elements of a tensor aren't in memory")
+    with torch._C.DisableTorchFunction():
+        is_plain = source.is_cpu and source.is_contiguous()
+        if not is_plain or source.is_conj() or source.is_neg():
+            with unseen_by_program():
+                source = source.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        return np.asarray(_Memory(source))
 
 
-def local(tensor: Tensor) -> Tensor:
-    """Return a tensor without its history; of a DTensor, the local part."""
-    tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+@contextmanager
+def unseen_by_program() -> Iterator[None]:
+    """Hide operations within the block from modes, subclasses and transforms of the program."""
+    with (
+        torch._C.DisableTorchFunction(),
+        torch._C._DisableFuncTorch(),
+        _disable_current_modes(),
+    ):
+        yield
+
+
+def memory_of(tensor: Tensor) -> Tensor | None:
+    """Return the tensor, or the local part of it, that has the elements in its own storage.
+
+    None if there is none: for sparse and nested tensors, tensors on the meta device, subclasses
+    that handle operations themselves, the wrappers of ``torch.func`` and of tracing, tensors
+    without elements, and those whose memory the program has freed.
+    """
+    with torch._C.DisableTorchFunction():
+        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+        is_wrapper = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+        if is_wrapper or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+            return None
+        try:
+            count = tensor.numel()
+            if count and not tensor.is_contiguous():
+                spans = zip(tensor.shape, tensor.stride(), strict=True)
+                count = 1 + sum((length - 1) * stride for length, stride in spans)
+            end = (tensor.storage_offset() + count) * tensor.element_size()
+            is_whole = count > 0 and tensor.untyped_storage().nbytes() >= end
+            has_address = not tensor.is_cpu or _address(tensor) != 0
+        except (NotImplementedError, RuntimeError):  # it has no storage, or no shape yet
+            return None
+        return tensor if is_whole and has_address else None
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return True if a tensor, or its local part, has elements in a storage."""
-    tensor = getattr(tensor, "_local_tensor", tensor)  # small DTensors leave ranks empty
-    return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
+    """Return True if a tensor, or its local part, has elements that can be read."""
+    return memory_of(tensor) is not None
 
 
 def is_capturing() -> bool:
@@ -79,8 +138,9 @@ def is_capturing() -> bool:
 
 def storage_of(tensor: Tensor) -> StorageWeakRef:
     """Return a weak reference to the memory of a tensor, or of its local part."""
-    tensor = tensor if type(tensor) in PLAIN else local(tensor)
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's
+    with torch._C.DisableTorchFunction():
+        storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch's
 
 
 class Names:
@@ -205,11 +265,11 @@ class Traffic:
             period: Number of steps before it, if a checksum is wanted; otherwise -1.
         """
         self.calls += 1
+        if not (tensor.is_floating_point() and is_dense(tensor)):
+            return
         key = tensor.untyped_storage()._cdata, group
         carried = self._tensors.get(key)
         if carried is None:
-            if not (tensor.is_floating_point() and is_dense(tensor)):
-                return
             if len(self._tensors) >= MAX_CARRIED:
                 del self._tensors[next(iter(self._tensors))]
             carried = Carried(storage_of(tensor), group, tensor.numel())
