@@ -21,8 +21,8 @@ from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.matching import FROM, merged
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import Finding, Notes, RankCall, Row, SourceLine
-from distdemo.calls.text import finding_text, reason, stopped_text
+from distdemo.calls.records import Finding, Gap, Notes, RankCall, Row, SourceLine
+from distdemo.calls.text import finding_text, gap_texts, reason
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
     Died,
@@ -110,6 +110,10 @@ class Inspector:
         with self._guard():
             found = self.judge.warnings()
         return tuple(found)
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return what ranks couldn't look at, of what the user asked about."""
+        return tuple(gap for gap in self.judge.matcher.gaps() if gap.is_asked)
 
     def relay(self) -> list[tuple[int, str]]:
         """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""
@@ -310,7 +314,7 @@ def run_noted(
     if findings:
         return report
     possible = inspector.warnings()
-    incomplete = [stopped_text(inspector.stopped)] if inspector.stopped else []
+    incomplete = gap_texts(inspector.stopped, inspector.gaps())
     if strict and report.verdict is None and (possible or incomplete):
         verdict = _verdict(possible[0], report) if possible else Verdict(incomplete[0], "", "")
         return replace(report, verdict=verdict)

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
-from distdemo.calls.records import Misuse, RankCall, SourceLine
+from distdemo.calls.records import Misuse, RankCall, SourceLine, Unseen
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
@@ -56,7 +56,6 @@ MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
 Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
 """Moment at which parameters are compared; see `Parameters`."""
-Unseen = Literal["calls", "tensors", "replicas", "buffers", "gradients"]
 """Kind of what a rank couldn't look at; see `UnseenNote`."""
 
 

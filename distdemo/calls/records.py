@@ -34,6 +34,8 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
+Unseen = Literal["calls", "tensors", "replicas", "buffers", "gradients"]
+"""What a rank couldn't look at; see `Gap`."""
 KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
 Level = Literal["error", "warn", "note", "off"]
 """An error ends and fails the run, a warning fails it with --strict, a note never does."""
@@ -417,6 +419,29 @@ class Finding:
     consequences: tuple[int, ...] = ()
     so_far: bool = False
     level: Level = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something of the program that ranks couldn't look at.
+
+    Attributes:
+        what: ``calls`` on process groups that weren't created by ``init_process_group`` or
+            ``new_group``, or before recording began; ``tensors`` that can't be read; otherwise the
+            comparison that an error ended: of ``replicas``, ``buffers`` or severed ``gradients``.
+        names: Classes of the groups, names of the tensors, or the error.
+        source_line: Source line where it was met first.
+        ranks: Ranks that met it.
+        count: Number of calls or tensors of all these ranks.
+        is_asked: True if the user asked about it, so that the comparison is incomplete.
+    """
+
+    what: Unseen
+    names: tuple[str, ...]
+    source_line: str
+    ranks: tuple[int, ...]
+    count: int
+    is_asked: bool
 
 
 @dataclass(frozen=True, slots=True)

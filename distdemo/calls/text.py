@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdemo.calls.records import CallCount, Finding, Row
-from distdemo.view.format import ranks_text
+from distdemo.calls.records import CallCount, Finding, Gap, Row
+from distdemo.view.format import plural, ranks_text
 
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
 
@@ -21,9 +21,34 @@ def finding_text(finding: Finding) -> str:
     return "\n".join(part for part in (finding.what, reason(finding), finding.rule) if part)
 
 
-def stopped_text(why: str) -> str:
-    """Return the text for an incomplete comparison."""
-    return f"The ranks' calls were not compared to the end: {why}."
+def gap_texts(stopped: str, gaps: Sequence[Gap]) -> list[str]:
+    """Return a sentence for everything that wasn't looked at.
+
+    Args:
+        stopped: Reason why the comparison of calls stopped; empty if it did not.
+        gaps: What ranks couldn't look at.
+    """
+    texts = [f"The ranks' calls were not compared to the end: {stopped}."] if stopped else []
+    return texts + [_gap_text(gap) for gap in gaps]
+
+
+def _gap_text(gap: Gap) -> str:
+    names = ", ".join(gap.names)
+    who = f"{rank_label(gap.ranks)}, first at {gap.source_line}"
+    match gap.what:
+        case "calls":
+            return (
+                f"Not compared: {plural(gap.count, 'call')} on {names}, a process group that the "
+                f"program builds itself ({who})."
+            )
+        case "tensors":
+            return f"Not compared: tensors that can't be read, {names} ({who})."
+        case "replicas":
+            return f"The parameters were not compared to the end: {names} ({who})."
+        case "buffers":
+            return f"The tensors of calls were not watched to the end: {names} ({who})."
+        case "gradients":
+            return f"Severed gradients were not looked for to the end: {names} ({who})."
 
 
 def calls_text(calls: Sequence[CallCount]) -> str:

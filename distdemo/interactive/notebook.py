@@ -103,7 +103,7 @@ class CellOutput:
         for lines, splitter in zip(self._lines, self._splitters, strict=True):
             lines.extend(splitter.rest())
         has_text = any(self._lines) or report.values or report.held or report.what
-        is_questioned = report.warnings or report.stopped
+        is_questioned = report.warnings or report.stopped or report.gaps
         if self._handle or has_text or is_questioned or not (report.ok and report.is_as_expected):
             self._show(report)
 

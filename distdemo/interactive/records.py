@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distdemo.calls.records import CallCount, Finding, Row
+from distdemo.calls.records import CallCount, Finding, Gap, Row
 from distdemo.encoding import derived
 from distdemo.view.held import Held
 
@@ -128,6 +128,7 @@ class CellReport:
         variables: What the new ranks have of the old ones' variables; empty if the ranks stay.
         warnings: Warnings of the sanitizer that are new.
         stopped: Reason why calls are no longer compared, if that is new; or empty.
+        gaps: What ranks couldn't look at, if that is new.
     """
 
     source: str
@@ -142,6 +143,7 @@ class CellReport:
     calls: tuple[CallCount, ...] = ()
     warnings: tuple[Finding, ...] = ()
     stopped: str = ""
+    gaps: tuple[Gap, ...] = ()
 
     @derived
     def expected_to_fail(self) -> bool:

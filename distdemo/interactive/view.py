@@ -8,7 +8,7 @@ from math import ceil
 from rich.cells import cell_len
 from rich.text import Text
 
-from distdemo.calls.text import rank_label, rows_text, stopped_text
+from distdemo.calls.text import gap_texts, rank_label, rows_text
 from distdemo.calls.view import finding_view
 from distdemo.interactive.records import (
     MORE,
@@ -72,8 +72,8 @@ def outcome_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(cell.rule)
     for warning in cell.warnings:
         yield from finding_view(warning)
-    if cell.stopped:
-        yield Paragraph(stopped_text(cell.stopped))
+    for text in gap_texts(cell.stopped, cell.gaps):
+        yield Paragraph(text)
     if cell.variables:
         yield Paragraph(f"New ranks replace these. {cell.variables}", colours.QUIET)
     if not cell.is_as_expected and cell.ok:
@@ -91,7 +91,7 @@ def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
         parts.append(f"{plural(len(report.refused), 'command')} refused")
     if warnings := sum(len(cell.warnings) for cell in report.cells):
         parts.append(plural(warnings, "warning"))
-    is_incomplete = any(cell.stopped for cell in report.cells)
+    is_incomplete = any(cell.stopped or cell.gaps for cell in report.cells)
     if is_incomplete:
         parts.append("the calls were not compared to the end")
     yield Summary(f"{', '.join(parts)}.", None if report.ok and is_incomplete else report.ok, "!")

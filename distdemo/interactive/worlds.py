@@ -91,6 +91,7 @@ class ShellWorld:
         self._interrupted_at: float | None = None
         self._copying_at: float | None = None
         self._warned: set[Finding] = set()  # warnings that were shown
+        self._gaps: set[tuple[str, tuple[str, ...]]] = set()  # that were shown
         self._has_stopped = False  # True if it was shown that calls are no longer compared
 
     def run(self) -> Copies:
@@ -230,6 +231,8 @@ class ShellWorld:
         self._warned.update(warnings)
         stopped = "" if self._has_stopped or inspector.judge.finding else inspector.stopped
         self._has_stopped = bool(inspector.stopped)
+        gaps = [gap for gap in inspector.gaps() if (gap.what, gap.names) not in self._gaps]
+        self._gaps.update((gap.what, gap.names) for gap in gaps)
         return CellReport(
             self._running.source,
             not errors,
@@ -240,6 +243,7 @@ class ShellWorld:
             calls=inspector.judge.calls(),
             warnings=tuple(warnings),
             stopped=stopped,
+            gaps=tuple(gaps),
         )
 
     # -------------------------------------------------------------------------------- the end

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from distdemo.calls.records import Finding
+from distdemo.calls.records import Finding, Gap
 from distdemo.encoding import derived
 from distdemo.learn.catalogue import Example, OutcomeKind
 
@@ -110,6 +110,7 @@ class MistakeReport:
         problems: Differences from the documentation.
         warnings: Warnings of the sanitizer in that run.
         stopped: Reason why its comparison of calls stopped early; empty if it did not.
+        gaps: What ranks couldn't look at.
     """
 
     mistake: Example
@@ -120,6 +121,7 @@ class MistakeReport:
     problems: tuple[str, ...] = ()
     warnings: tuple[Finding, ...] = ()
     stopped: str = ""
+    gaps: tuple[Gap, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

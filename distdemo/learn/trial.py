@@ -70,6 +70,7 @@ def try_mistake(mistake: Example, world: WorldSpec) -> MistakeReport:
         problems=tuple(problems),
         warnings=warnings,
         stopped=stopped,
+        gaps=inspector.gaps(),
         versions=versions(),
     )
 

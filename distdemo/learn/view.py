@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.calls.text import stopped_text
+from distdemo.calls.text import gap_texts
 from distdemo.calls.view import finding_view
 from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
@@ -258,9 +258,10 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         yield from finding_view(finding)
     for warning in report.warnings:
         yield from finding_view(warning)
-    if report.stopped:
-        yield Paragraph(stopped_text(report.stopped))
-    elif not (report.findings or report.warnings):
+    unseen = gap_texts(report.stopped, report.gaps)
+    for text in unseen:
+        yield Paragraph(text)
+    if not (report.findings or report.warnings or unseen):
         yield Paragraph(NOTHING)
     yield Paragraph()
     yield Heading("Repaired")

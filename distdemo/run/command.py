@@ -351,6 +351,7 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         notes=tuple(judge.notes()),
         shake=options.shake,
         replicas=judge.matcher.compared_steps() if options.check_replicas else None,
+        gaps=judge.matcher.gaps(),
         stopped="" if report.findings or report.interrupted else inspector.stopped,
         rpc=judge.matcher.uses_rpc,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from distdemo.calls.records import (
     CallCount,
     Finding,
+    Gap,
     Kind,
     LateRank,
     Level,
@@ -52,6 +53,7 @@ class RunReport:
         strict: True if warnings, and comparisons that are incomplete, are failures.
         levels: Levels of findings that the user has chosen, by kind.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
+        gaps: What ranks couldn't look at.
         shake: Seed of the random delays before calls; null if there were none.
         replicas: What ``--check-replicas`` compared; null without it.
         rpc: True if the program used RPC: what it calls through RPC isn't compared.
@@ -69,6 +71,7 @@ class RunReport:
     strict: bool = False
     levels: dict[Kind, Level] = field(default_factory=dict)
     stopped: str = ""
+    gaps: tuple[Gap, ...] = ()
     shake: int | None = None
     replicas: ReplicaSteps | None = None
     rpc: bool = False
@@ -88,4 +91,5 @@ class RunReport:
     @property
     def complete(self) -> bool:
         """True if everything that was asked was looked at, to the end."""
-        return not self.stopped and (self.replicas is None or self.replicas.complete)
+        is_seen = not (self.stopped or any(gap.is_asked for gap in self.gaps))
+        return is_seen and (self.replicas is None or self.replicas.complete)

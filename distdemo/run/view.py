@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from distdemo.calls.records import LateRank, ReplicaSteps
-from distdemo.calls.text import calls_text, stopped_text
+from distdemo.calls.text import calls_text, gap_texts
 from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
@@ -62,8 +62,8 @@ def run_view(
             yield _late_ranks(report.late, sign)
     for finding in (*report.warnings, *report.notes):
         yield from finding_view(finding)
-    if report.stopped:
-        yield Paragraph(stopped_text(report.stopped))
+    for text in gap_texts(report.stopped, report.gaps):
+        yield Paragraph(text)
     if report.rpc:
         yield Paragraph("Calls through RPC were not compared, only init_rpc and rpc.shutdown.")
     if report.replicas is not None and world is not None and world.ok:
@@ -90,9 +90,7 @@ def _verdict(report: RunReport) -> str:
     if report.findings:
         return report.findings[0].what
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
-    problems += ["their calls were not compared to the end"] if report.stopped else []
-    if world.ok and report.replicas is not None and not report.replicas.complete:
-        problems.append("not all parameters were compared")
+    problems += _incomplete(report) if world.ok else []
     if not world.ok:
         returned = sum(isinstance(outcome, Returned) for outcome in world.outcomes)
         ended = f"{returned:,} of {plural(size, 'rank')} finished"
@@ -101,6 +99,19 @@ def _verdict(report: RunReport) -> str:
         who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
         ended = f"{who} {done}, in {duration(world.seconds)}"
     return f"{'; '.join([ended, *problems])}."
+
+
+def _incomplete(report: RunReport) -> list[str]:
+    """Return what was asked and not looked at, in short."""
+    asked = {gap.what for gap in report.gaps if gap.is_asked}
+    has_replicas = report.replicas is None or report.replicas.complete
+    what = {
+        "their calls were not compared to the end": report.stopped,
+        "not all calls were compared": "calls" in asked,
+        "not all tensors were watched": "buffers" in asked,
+        "not all parameters were compared": not has_replicas or asked & {"tensors", "replicas"},
+    }
+    return [text for text, is_so in what.items() if is_so]
 
 
 def _replicas_text(replicas: ReplicaSteps) -> str:

@@ -236,10 +236,10 @@ def _warn(item: pytest.Item, result: TestResult, *, strict: bool) -> None:
         result: Its result; a test that passed fails if a warning is an error.
         strict: True if all warnings are errors, not only those that pytest's filters make one.
     """
-    from distdemo.calls.text import finding_text, stopped_text
+    from distdemo.calls.text import finding_text, gap_texts
 
     texts = [finding_text(finding) for finding in result.findings]
-    texts += [stopped_text(result.stopped)] if result.stopped else []
+    texts += gap_texts(result.stopped, result.gaps)
     item.user_properties += [("ranks_warning", text) for text in texts]
     passed = result.outcome == "passed"
     errors = texts if strict and passed else [text for text in texts if _is_error(item, text)]

@@ -23,7 +23,7 @@ from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.calls.inspector import Inspector
-    from distdemo.calls.records import CallCount, Finding
+    from distdemo.calls.records import CallCount, Finding, Gap
     from distdemo.launcher.records import Verdict, WorldReport
 
 MAX_CALLS = 40  # lines that are shown
@@ -44,6 +44,7 @@ class TestResult:
         user_properties: Properties that a rank recorded for JUnit.
         findings: Warnings of the sanitizer.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
+        gaps: What ranks couldn't look at.
     """
 
     outcome: str = "passed"
@@ -55,6 +56,7 @@ class TestResult:
     user_properties: list[tuple[str, object]] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     stopped: str = ""
+    gaps: Sequence[Gap] = ()
 
 
 class Received:
@@ -100,6 +102,7 @@ def merged(
         world, findings = inspector.conclude(world)
         result.findings = inspector.warnings()
         result.stopped = "" if findings else inspector.stopped
+        result.gaps = inspector.gaps()
     if world.verdict is not None:
         _fail(result, item, world, reports, findings)
         if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:

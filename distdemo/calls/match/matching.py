@@ -36,7 +36,6 @@ from distdemo.calls.match.state import (
     Group,
     Problem,
     RankState,
-    UnseenByRanks,
 )
 from distdemo.calls.notes import (
     AcceptNote,
@@ -56,7 +55,7 @@ from distdemo.calls.notes import (
     UnseenNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, Level, RankCall, ReplicaSteps, Row, SourceLine
+from distdemo.calls.records import Finding, Gap, Level, RankCall, ReplicaSteps, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 
 T = TypeVar("T")
@@ -406,15 +405,20 @@ class Matcher:
         level: Level = "error" if self.strict_replicas else "warn"
         return [replace(error, level=level) for error in errors]
 
-    @property
-    def unseen(self) -> list[UnseenByRanks]:
-        """What ranks couldn't look at, in the order of the first notes."""
-        return [
-            UnseenByRanks(
-                note.what, note.names, note.source_line, tuple(sorted(counts)), sum(counts.values())
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return what ranks couldn't look at, in the order of the first notes."""
+        asked = {"calls", "buffers"} | ({"tensors", "replicas"} if self.strict_replicas else set())
+        return tuple(
+            Gap(
+                note.what,
+                note.names,
+                self.line(note.source_line),
+                tuple(sorted(counts)),
+                sum(counts.values()),
+                note.what in asked,
             )
             for note, counts in self._unseen.items()
-        ]
+        )
 
     def compared_steps(self) -> ReplicaSteps:
         """Return which replicas were compared."""

@@ -11,8 +11,8 @@ from itertools import islice
 from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
-from distdemo.calls.notes import Destruction, EndNote, Unseen
-from distdemo.calls.records import Finding, RankCall, SourceLine
+from distdemo.calls.notes import Destruction, EndNote
+from distdemo.calls.records import Finding, RankCall
 
 MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
 
@@ -284,22 +284,3 @@ class RankState:
     def blocked(self) -> list[Entry]:
         """Calls that block the rank; empty while one of its threads is doing something else."""
         return list(self.waits.values()) if self.threads <= self.waits.keys() else []
-
-
-@dataclass(frozen=True, slots=True)
-class UnseenByRanks:
-    """Something that ranks couldn't look at; see `UnseenNote`.
-
-    Attributes:
-        what: Kind.
-        names: Classes of groups, names of tensors, or the error.
-        source_line: Source line where it was met first.
-        ranks: Ranks that met it.
-        count: Number of calls or tensors of all these ranks.
-    """
-
-    what: Unseen
-    names: tuple[str, ...]
-    source_line: SourceLine
-    ranks: tuple[int, ...]
-    count: int

@@ -31,7 +31,6 @@ from distdemo.calls.notes import (
     MAX_KNOWN,
     EndNote,
     MisuseNote,
-    Unseen,
     UnseenNote,
     Writer,
     json_line,
@@ -42,7 +41,7 @@ from distdemo.calls.record.calls import Fields, Method, described, tensors_of
 from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.replicas import Replicas
 from distdemo.calls.record.steps import REDUCTIONS, Steps
-from distdemo.calls.records import RankCall, SourceLine
+from distdemo.calls.records import RankCall, SourceLine, Unseen
 from distdemo.launcher.failures import is_from_backend, text_of
 from distdemo.launcher.records import headline
 from distdemo.launcher.verdict import lost_peer

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from distdemo.calls.notes import Gradients, Moment, Parameters, Unseen
+from distdemo.calls.notes import Gradients, Moment, Parameters
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import (
     MAX_NAME,
@@ -39,7 +39,7 @@ from distdemo.calls.record.tensors import (
     is_dense,
     storage_of,
 )
-from distdemo.calls.records import SourceLine
+from distdemo.calls.records import SourceLine, Unseen
 
 SAMPLED = frozenset({1, 2, 4, 8, 16})
 """Numbers of steps after which parameters are compared by default."""
