@@ -95,6 +95,7 @@ class CompareReport:
             fails, and the threshold is ``THRESHOLD``.
         disturbed: What disturbed either file, with its name, one sentence per series.
         notes: Differences between the files, and the files' own notes, in sentences.
+        unmatched: Number of sizes that only one of the files has.
     """
 
     old_file: str
@@ -103,6 +104,7 @@ class CompareReport:
     series: tuple[ComparedSeries, ...]
     disturbed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unmatched: int = 0
     versions: dict[str, str] = field(default_factory=dict)
 
     @derived
@@ -181,6 +183,7 @@ def compare(old: BenchFile, new: BenchFile, fail_over: float | None = None) -> C
         tuple(compared),
         tuple(dict.fromkeys(all_disturbances)),
         tuple(_notes(old, new, sizes)),
+        _sizes_of(old) + _sizes_of(new) - 2 * sizes,
     )
 
 
@@ -278,10 +281,14 @@ def _notes(old: BenchFile, new: BenchFile, compared: int) -> Iterator[str]:
     if old.report.series == new.report.series:
         yield "Both files have the same times: they are one measurement."
     for file in (old, new):
-        other_sizes = sum(len(series.rows) for series in file.series.values()) - compared
+        other_sizes = _sizes_of(file) - compared
         if other_sizes:
             yield f"{plural(other_sizes, 'size')} only in {file.file}."
         yield from (f"{file.file}: {note}" for note in file.report.notes)
+
+
+def _sizes_of(file: BenchFile) -> int:
+    return sum(len(series.rows) for series in file.series.values())
 
 
 def _nothing_in_common(old: BenchFile, new: BenchFile) -> UsageError:
@@ -316,7 +323,7 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
         yield Paragraph(f"! {text}", colours.UNSURE)
     for text in report.notes:
         yield Paragraph(text, colours.QUIET)
-    certain = report.outcome not in (Change.UNKNOWN, Change.SLOWER)
+    certain = report.outcome not in (Change.UNKNOWN, Change.SLOWER) and not report.unmatched
     yield Summary(verdict_text(report), (certain or None) if report.ok else False, "!")
 
 

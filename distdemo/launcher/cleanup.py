@@ -1,9 +1,9 @@
 """Script that cleans up at the end of its standard input: ``cleanup.py PATH...``.
 
 Each line of the input is the id of a session, whose processes are killed. Then the paths are
-removed. ``INODE:PATH`` is a file, or an empty folder, that is removed only if it has this inode: where
-others may put something in its place. It runs without ``site`` and imports almost nothing, so that it is ready 10 ms after its
-start.
+removed. ``INODE:PATH`` is a file, or an empty folder, that is removed only if it has this inode:
+others may have put something in its place. The script runs without ``site`` and imports almost
+nothing, so that it is ready 10 ms after its start.
 """
 
 from __future__ import annotations

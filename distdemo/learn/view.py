@@ -196,7 +196,7 @@ def lesson_view(lesson: Lesson, sign: Signs) -> Iterator[Block]:
         text += f" Continue with distdemo learn {lesson.following}."
     elif lesson.steps and lesson.steps[-1].step.number == len(STEPS):
         text += " Next, the exercises: distdemo learn --write FOLDER."
-    yield Summary(text, ok=lesson.ok)
+    yield Summary(text, lesson.ok if lesson.steps else None)
 
 
 # ------------------------------------------------------------------------------------- exercises

@@ -16,6 +16,8 @@ from distdemo.bench.compare import Change, CompareReport, change_of, compare, co
 from distdemo.bench.files import BenchFile
 from distdemo.bench.records import Answer, Series
 from distdemo.errors import UsageError
+from distdemo.view.blocks import Summary
+from distdemo.view.console import Signs
 
 
 def scaled(factor: float, seed: int = 1, **options: Any) -> Series:
@@ -112,6 +114,16 @@ def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
         code, out, err = command("bench", "compare", old, str(path))
         assert (code, out) == (2, ""), words
         assert words.lower() in " ".join(err.lower().split())
+
+
+def test_a_size_that_only_one_file_has_is_no_agreement():
+    whole = scaled(1.0)
+    fewer = replace(whole, rows=whole.rows[1:])
+    for old, new, unmatched in ((whole, whole, 0), (whole, fewer, 1), (fewer, whole, 1)):
+        report = compare(recording("old.json", old), recording("new.json", new))
+        verdict = [block for block in compare_view(report, Signs()) if isinstance(block, Summary)]
+        assert (report.unmatched, report.ok) == (unmatched, True)
+        assert [block.ok for block in verdict] == [None if unmatched else True]
 
 
 # ---------------------------------------------------------------------- views and command line
