@@ -33,7 +33,7 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
-Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled"]
+Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled", "shared"]
 """Misuses of a call's memory or result; see match.rules."""
 
 

@@ -136,6 +136,10 @@ class Judge:
         others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
         return [*training, *shifts, *others]
 
+    def notes(self) -> list[Finding]:
+        """Return what may be meant so far; it is never an error."""
+        return self.matcher.notes
+
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
         self.matcher.stop(why)
