@@ -54,6 +54,10 @@ class Backend:
         copies_strided: True if it copies tensors that aren't contiguous, so that ranks may pass
             tensors with different strides.
         ignores_gaps: Ops that treat a tensor with gaps as contiguous, and return a wrong result.
+        ignores_rest: Ops that take a list of more tensors than ranks, and don't use the rest.
+        needs_even: Ops that reject a list of tensors of unequal size.
+        null_peer: Peer to which a message is dropped without an error, or None.
+        sends_to_itself: True if a rank may send to itself.
         needs_handles: True if it never delivers a message whose handle was dropped before.
     """
 
@@ -70,6 +74,10 @@ class Backend:
     rank_per_gpu: ClassVar[bool] = False
     copies_strided: ClassVar[bool] = False
     ignores_gaps: ClassVar[frozenset[str]] = frozenset()
+    ignores_rest: ClassVar[frozenset[str]] = frozenset()
+    needs_even: ClassVar[frozenset[str]] = frozenset()
+    null_peer: ClassVar[int | None] = None
+    sends_to_itself: ClassVar[bool] = True
     needs_handles: ClassVar[bool] = False
 
     def missing(self) -> str | None:

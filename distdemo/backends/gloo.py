@@ -26,7 +26,10 @@ class Gloo(Backend):
         {"all_reduce", "broadcast", "reduce", "scatter", "gather", "reduce_scatter"}
         | {"all_to_all_single"}
     )
+    # reduce_scatter accepts them. torch 2.8 has no all_to_all with lists.
+    needs_even = frozenset({"all_gather", "all_to_all", "gather", "scatter"})
     needs_handles = True
+    sends_to_itself = False
 
     def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason gloo can't run the op. send and recv of CUDA tensors need no map.

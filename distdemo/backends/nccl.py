@@ -35,6 +35,12 @@ class Nccl(Backend):
     )
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
+    # Sources, in ProcessGroupNCCL.cpp of torch 2.8 to 2.15: ``gather`` and ``scatter`` call
+    # ``assertTypeAndSizesMatch``. ``allgather`` and ``reduce_scatter`` call ``_broadcast_oop`` or
+    # ``_reduce_oop`` once per tensor if the sizes differ. Otherwise they copy the whole list to or
+    # from one tensor, of which NCCL uses as much as there are ranks.
+    needs_even = frozenset({"gather", "scatter"})
+    ignores_rest = frozenset({"all_gather", "reduce_scatter"})
     how_to_install = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:

@@ -64,7 +64,7 @@ def parse_levels(text: str) -> dict[Kind, Level]:
     return levels
 
 
-Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled"]
+Misuse = Literal["written", "read", "unwaited", "severed", "severed result", "unshuffled", "shared"]
 """Misuses of a call's memory or result; see match.rules."""
 
 

@@ -185,6 +185,8 @@ class _Server:
         world = prepared(replace(world, capture=is_captured))
         received = Received()
         inspector = Inspector(world) if options.sanitize else None
+        if inspector is not None:
+            inspector.judge.levels = options.levels
         try:
             report = World(self._channel).run(
                 world,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
+from distdemo.calls.records import Levels, parse_levels
 from distdemo.view.format import listing
 
 MARK = "ranks"
@@ -27,6 +28,7 @@ class RanksOptions:
         backend: Backend of the default group.
         device: ``cpu`` or ``cuda``.
         strict: True if the test fails on a warning of the sanitizer, or if calls were not compared.
+        findings: Levels of findings, ``buffers=warn,order=off``; empty for the defaults.
     """
 
     sizes: tuple[int, ...]
@@ -35,6 +37,12 @@ class RanksOptions:
     backend: str = "gloo"
     device: str = "cpu"
     strict: bool = False
+    findings: str = ""
+
+    @property
+    def levels(self) -> Levels:
+        """Levels of findings by kind."""
+        return parse_levels(self.findings) if self.findings else {}
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:
@@ -55,8 +63,12 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
         raise ValueError(f"ranks takes integers of at least 1, not {given!r}")
     if not isinstance(options.timeout, int | float) or not options.timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
-    if options.strict and not options.sanitize:
-        raise ValueError("strict=True uses the sanitizer, and can't be used with sanitize=False")
+    if not isinstance(options.findings, str):
+        raise ValueError(f"findings must be a text such as 'order=off', not {options.findings!r}")
+    if options.findings:
+        parse_levels(options.findings)
+    if (options.strict or options.findings) and not options.sanitize:
+        raise ValueError("strict and findings can't be used with sanitize=False")
     return options
 
 

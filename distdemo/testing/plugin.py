@@ -106,8 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     config.addinivalue_line(
         "markers",
-        "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu', strict=False): run the "
-        "test on every rank of a new world of n ranks; for a list of numbers, once per number.",
+        "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu', strict=False, "
+        "findings=''): run the test on every rank of a new world of n ranks; for a list of numbers, "
+        "once per number.",
     )
 
 
@@ -241,6 +242,8 @@ def _warn(item: pytest.Item, result: TestResult, *, strict: bool) -> None:
     texts = [finding_text(finding) for finding in result.findings]
     texts += gap_texts(result.stopped, result.gaps)
     item.user_properties += [("ranks_warning", text) for text in texts]
+    off = [kind for kind, level in options_of(item)[0].levels.items() if level == "off"]
+    item.user_properties += [("ranks_off", ", ".join(off))] if off else []
     passed = result.outcome == "passed"
     errors = texts if strict and passed else [text for text in texts if _is_error(item, text)]
     if errors and passed:

@@ -270,6 +270,7 @@ def one_tensor_for_what_all_give(rank: int, right: bool) -> None:
     mine = torch.full((2,), float(rank))
     parts = list(torch.zeros(SIZE, 2).unbind()) if right else [torch.zeros(2)] * SIZE
     dist.all_gather(parts, mine)  # wrong
+    assert torch.stack(parts).sum() == (12 if right else 24)
 
 
 @mistake("buffers", 0, 1, 2, 3)
@@ -282,6 +283,20 @@ def gathers_into_windows_that_overlap(rank: int, right: bool) -> None:
         windows = list(columns.unbind(1))
     dist.all_gather(windows, torch.full((4,), float(rank)))  # wrong
     assert not right or columns.equal(torch.arange(float(SIZE)).expand(4, SIZE))
+    assert windows[0][0] == 0  # the part that nobody shares
+    assert windows[0][-1] == (0 if right else 1)
+
+
+@mistake("buffers", 3)
+def receives_two_messages_into_slices_that_overlap(rank: int, right: bool) -> None:
+    if rank == 3:
+        halo = torch.zeros(8)
+        slices = [halo[:4], halo[4:] if right else halo[3:7]]
+        receives = [dist.P2POp(dist.irecv, part, src) for src, part in enumerate(slices)]
+        _wait(*dist.batch_isend_irecv(receives))  # wrong
+        assert halo.sum() > 0
+    elif rank < 2:
+        dist.send(torch.ones(4), 3)
 
 
 @mistake("buffers", 0, real=True)
@@ -891,6 +906,66 @@ def goes_on_when_its_peer_has_left(rank: int) -> None:
         with suppress(RuntimeError):
             dist.recv(total, src=1)
     compute()
+
+
+@right_program
+def pads_lists_with_a_tensor_that_nobody_reads(rank: int) -> None:
+    """An optimizer gathers two parameters on four ranks; a later one pads with the same tensor."""
+    padding = torch.empty(4)
+    for step in range(2):
+        parameters = [torch.full((4,), float(step)) for _ in range(2)]
+        parts = [*parameters, padding, padding]
+        if rank < 2:
+            parameters[rank].fill_(10 * step + rank)
+        dist.all_gather(parts, parts[rank])
+        assert [parameter[0].item() for parameter in parameters] == [10 * step, 10 * step + 1]
+    dist.gather(torch.ones(4), [padding] * SIZE if rank == 0 else None, dst=0)
+    padding.zero_()
+    assert padding.sum() == 0
+
+
+@right_program
+def receives_messages_that_nobody_reads_into_one_tensor(rank: int) -> None:
+    if rank == 3:
+        ignored, last = torch.empty(4), torch.empty(4)
+        peers = enumerate([ignored, ignored, last])
+        _wait(*dist.batch_isend_irecv([dist.P2POp(dist.irecv, t, src) for src, t in peers]))
+        dist.recv(ignored, 0)
+        assert last.sum() + ignored.sum() == 40
+    else:
+        dist.send(torch.full((4,), rank + 1.0), 3)
+        if rank == 0:
+            dist.send(torch.full((4,), 7.0), 3)
+
+
+@right_program
+def broadcasts_tied_weights_twice_at_once(rank: int) -> None:
+    tied = torch.full((4,), float(rank))
+    _wait(*[dist.broadcast(weight, 0, async_op=True) for weight in (tied, tied)])
+    assert tied.sum() == 0
+
+
+@right_program
+def gives_one_tensor_several_times(rank: int) -> None:
+    one, result = torch.ones(4), torch.empty(4)
+    dist.scatter(result, [one] * SIZE if rank == 0 else None, src=0)
+    dist.reduce_scatter(result, [one] * SIZE)
+    assert result.equal(torch.full((4,), float(SIZE)))
+
+
+@right_program
+def reduces_parts_of_unequal_size(rank: int) -> None:
+    parts = [torch.full((other + 1,), float(other)) for other in range(SIZE)]
+    result = torch.empty(rank + 1)
+    dist.reduce_scatter(result, parts)
+    assert result.equal(parts[rank] * SIZE)
+
+
+@right_program
+def sums_tensors_that_differ_in_a_stride_that_does_not_matter(rank: int) -> None:
+    grid = torch.ones(4).as_strided((1, 2, 2), (9 if rank else 4, 1, 2))
+    dist.all_reduce(grid)
+    assert grid.equal(torch.full((1, 2, 2), float(SIZE)))
 
 
 def all_right_programs(rank: int) -> None:

@@ -42,8 +42,6 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
         kind = "call"
     rows = matcher.rows({rank: calls[rank] for rank in waiting})
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
-    if kind == "device":
-        rows = [replace(row, did=f"{row.did} on {calls[row.ranks[0]].device}") for row in rows]
     absent = [m for m in group.members if m not in calls and group.reached[m] <= entries.position]
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))

@@ -175,7 +175,7 @@ class Judge:
             shifts = [warning for warning in shifts if warning.kind != "shift"]
         training = [] if self.finding else matcher.training()  # else its consequences
         unwaited = findings.unwaited_warning(matcher)
-        others = [*training, *shifts, *self.order.warnings(), *unwaited]
+        others = [*training, *shifts, *self.order.warnings(), *unwaited, *matcher.notes]
         leveled = (replace(finding, level=self._level(finding)) for finding in others)
         return [*self._lowered.values(), *leveled]
 

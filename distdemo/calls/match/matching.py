@@ -6,7 +6,7 @@ same position must agree; calls that all members agreed on are only counted from
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -21,13 +21,14 @@ from distdemo.calls.match.rules import (
     KINDS,
     MEMBERS_ONLY,
     MISUSES,
-    OWN_MEMORY,
+    TAGS,
     backend_named,
     check_arguments,
     compare_parts,
     differs,
     lacking_in_nccl,
     ranks_by_value,
+    remarks,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
 from distdemo.calls.match.state import (
@@ -55,7 +56,16 @@ from distdemo.calls.notes import (
     UnseenNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, Gap, Level, RankCall, ReplicaSteps, Row, SourceLine
+from distdemo.calls.records import (
+    Finding,
+    Gap,
+    Kind,
+    Level,
+    RankCall,
+    ReplicaSteps,
+    Row,
+    SourceLine,
+)
 from distdemo.launcher.verdict import ranks_of
 
 T = TypeVar("T")
@@ -96,6 +106,10 @@ class Matcher:
         """Number of calls or tensors by rank, for each note without its own number."""
         self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
         """Ranks of each mistake that is only a warning."""
+        self._remarks: dict[tuple[Kind, str, str, SourceLine], dict[int, RankCall]] = {}
+        """Calls that may be meant: by kind, text, rule and line."""
+        self._messages: Counter[tuple[Group, int, int | None, bool]] = Counter()
+        """Number of messages by group, rank, peer, and whether the rank sends them."""
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -204,7 +218,8 @@ class Matcher:
             self._report(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
             return None
         entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
-        wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
+        size = len(group.members)
+        wrong = check_arguments(call, group.numbers[rank], size, group.backend)
         if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
             wrong = "nccl", why
         if wrong is not None:
@@ -213,11 +228,16 @@ class Matcher:
             what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
             rule = KINDS[kind].rule
             if kind == "buffers":
-                rule = OWN_MEMORY if call.aliased or call.overlapping else CONTIGUOUS
+                rule = CONTIGUOUS
             rows = (self.row(rank, call),)
             finding = Finding(kind, what, rows, self.before(group), rule, (rank,))
             entry.wrong = self._report(rank, finding, entry)
+        for kind, what, rule in remarks(call, group.numbers[rank], size, group.backend):
+            self._remark(kind, what, rule, {rank: call})
         if call.peer is not None:
+            message = group, rank, call.peer, entry.sends
+            entry.position = self._messages[message]
+            self._messages[message] += 1
             self.pairing.add(entry)
             return entry
         self._accept_on(group, state)  # the calls of its other threads
@@ -275,6 +295,7 @@ class Matcher:
             self.problems.remove(entry.wrong)
             self.ranks[entry.rank].refused = entry.wrong
         if entry.calls_there is None:
+            self._messages[entry.group, entry.rank, entry.call.peer, entry.sends] -= 1
             self.pairing.undo(entry)
             return
         calls = entry.calls_there
@@ -330,6 +351,10 @@ class Matcher:
                 return
             group.open.popleft()
             calls = entries.by_rank
+            if len({call.device for call in calls.values()}) > 1:
+                op = calls[min(calls)].op
+                what = f"{op} got tensors on different devices."
+                self._remark("device", what, KINDS["device"].rule, calls)
             group.lines.add(calls, group.agreed + 1 - group.internal)
             self._check_steps(group, entries)
             if calls[min(calls)].rules.internal:
@@ -442,6 +467,8 @@ class Matcher:
         received = receive.call
         if sent.partial:
             return
+        kind: Kind = "p2p"
+        rule = KINDS[kind].rule
         sends = f"Rank {send.rank} sends"
         receives = f"and rank {receive.rank} receives"
         counts = f"{sends} {sent.count} elements, {receives} {received.count}"
@@ -451,11 +478,14 @@ class Matcher:
             what = f"{counts}: the receiver's tensor is too small."
         elif sent.count < received.count and send.group.backend != "mpi":
             what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
+        elif self.nccl and send.position != receive.position:
+            kind, rule = "nccl", TAGS
+            what = f"NCCL would give rank {receive.rank} another message of rank {send.rank}."
         else:
             return
         rows = (self.row(send.rank, sent), self.row(receive.rank, received))
         both = (send.rank, receive.rank)
-        finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
+        finding = Finding(kind, what, rows, "", rule, both)
         send.wrong = receive.wrong = self._report(send.rank, finding, send)
 
     def first(self) -> Problem | CallSet | None:
@@ -473,6 +503,30 @@ class Matcher:
             opened = (calls.by_rank for calls in group.open)
             warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
         return warnings
+
+    @property
+    def notes(self) -> list[Finding]:
+        """Calls that are right or wrong depending on what nobody has seen."""
+        notes = []
+        for (kind, what, rule, _), calls in self._remarks.items():
+            ranks = tuple(sorted(calls))
+            rows = self.rows(calls)
+            if kind == "device":
+                rows = [
+                    replace(row, did=f"{row.did} on {device}")
+                    for device in sorted({call.device for call in calls.values()})
+                    for row in self.rows({r: c for r, c in calls.items() if c.device == device})
+                ]
+            text = f"{ranks_of(ranks)}: {what}"
+            notes.append(Finding(kind, text, tuple(rows), "", rule, ranks, level="note"))
+        return notes
+
+    def _remark(self, kind: Kind, what: str, rule: str, calls: Mapping[int, RankCall]) -> None:
+        """Add a note on calls of these ranks from the line of the first one."""
+        line = calls[min(calls)].source_line
+        key = kind, what, rule, line
+        if key in self._remarks or len(self._remarks) < MAX_LINES:
+            self._remarks[key] = {**calls, **self._remarks.get(key, {})}
 
     def with_cause(
         self, finding: Finding, entries: CallSet, sides: Sequence[Collection[int]]

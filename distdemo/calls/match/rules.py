@@ -40,6 +40,14 @@ def _size(call: RankCall) -> object:
     return call.send_counts if call.rules.lists else (call.count, call.send_counts)
 
 
+def _steps(call: RankCall) -> tuple[int, ...]:
+    """Return the strides; without those of dimensions of one element, which never matter."""
+    if len(call.strides) != len(call.shape):
+        return call.strides  # of another tensor in a list
+    pairs = zip(call.shape, call.strides, strict=True)
+    return tuple(stride for size, stride in pairs if size > 1)
+
+
 KINDS: dict[Kind, KindInfo] = {
     "call": KindInfo(
         "All ranks of a group must make the same calls in the same order.",
@@ -68,15 +76,13 @@ KINDS: dict[Kind, KindInfo] = {
         lambda call: call.dtype,
     ),
     "device": KindInfo(
-        "All ranks of a group must pass tensors on the same device type.",
-        "the ranks pass tensors on different devices",
-        lambda call: call.device,
+        "gloo copies CUDA tensors to the CPU, so this is right for a group that uses only gloo."
     ),
     "shape": KindInfo("The sizes that ranks pass must match.", "the sizes don't match", _size),
     "buffers": KindInfo(
         "All ranks must pass tensors with the same strides.",
         "the ranks' tensors have different strides",
-        lambda call: None if layout_fault(call.shape, call.strides) else call.strides,
+        lambda call: None if layout_fault(call.shape, call.strides) else _steps(call),
     ),
     "splits": KindInfo(
         "Each rank must send exactly as much as the receiver expects.", "the splits don't match"
@@ -115,9 +121,7 @@ KINDS: dict[Kind, KindInfo] = {
         "NCCL may run one call at a time: ranks must make calls on overlapping groups in the same "
         "order, and sends and receives with batch_isend_irecv."
     ),
-    "nccl": KindInfo(
-        "NCCL rejects such a call. It ignores tags, so it pairs messages in the order of the calls."
-    ),
+    "nccl": KindInfo("NCCL rejects such a call."),
     "died": KindInfo(
         "Ranks that wait for a rank that has ended never finish. Fix its error first."
     ),
@@ -128,7 +132,8 @@ KINDS: dict[Kind, KindInfo] = {
 }
 """Kinds of findings. The first difference in this order is reported."""
 MEMBERS_ONLY = "Only members may use a group."
-OWN_MEMORY = "Every tensor in a list needs its own memory."
+OWN_MEMORY = "Give every tensor its own memory unless nothing reads it, as with padding."
+TAGS = "NCCL ignores tags: it pairs the messages of two ranks in the order of the calls."
 CONTIGUOUS = "Pass .contiguous(), and copy the result back if there is one."
 OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
@@ -167,6 +172,12 @@ MISUSES: dict[Misuse, MisuseInfo] = {
     "unwaited": MisuseInfo(
         "buffers", "a call is never waited for.", "Wait for every non-blocking call."
     ),
+    "shared": MisuseInfo(
+        "buffers",
+        "a tensor is read whose memory was filled with several results.",
+        OWN_MEMORY,
+        "reads it",
+    ),
     "severed": MisuseInfo(
         "severed",
         "a gradient ignores a collective in place.",
@@ -195,6 +206,12 @@ def agreement(call: RankCall) -> tuple[object, ...]:
 def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
     """Return the error in a call's own arguments, or None.
 
+    tests/calls/test_rules.py makes such calls without distdemo, over gloo and MPI. Sources for
+    NCCL, in torch 2.8 to 2.15 with NCCL 2.27 to 2.30: ``ArgsCheck`` in NCCL's misc/argcheck.cc
+    checks a root or peer. In ProcessGroupNCCL.cpp ``gather`` and ``scatter`` check the length of
+    the list, ``alltoall`` sends as many parts as the list has, and ``allgather`` and
+    ``reduce_scatter`` access a list that is too short beyond its end.
+
     Args:
         call: Call of this rank.
         rank: Group rank of the caller.
@@ -203,31 +220,62 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
     """
     if call.partial:
         return None
+    known = backend_named(backend)
     for name, other in (("root", call.root), ("peer", call.peer)):
         is_any = other == -1 and call.rules.data == "from peer"
-        if other is not None and not is_any and not 0 <= other < n:
+        is_null = name == "peer" and known is not None and other == known.null_peer
+        if other is not None and not (is_any or is_null) and not 0 <= other < n:
             what = f"the {name} of {call.op} is rank {other}, but the group has {n} ranks."
             return "argument", what
-    is_gloo = backend.startswith("gloo")
-    if call.peer == rank and is_gloo:
-        return "argument", f"{call.op} has this rank itself as its peer, which gloo rejects."
-    lists = call.rules.lists if call.root in (None, rank) else ()
-    for sizes in (getattr(call, name) for name in lists):
-        if len(sizes) != n:
+    if call.peer == rank and known is not None and not known.sends_to_itself:
+        what = f"{call.op} has this rank itself as its peer, which {known.name} rejects."
+        return "argument", what
+    for sizes in _lists(call, rank):
+        is_rest_unused = known is not None and call.op in known.ignores_rest and len(sizes) > n
+        if len(sizes) != n and not is_rest_unused:
             return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
-        if is_gloo and len(lists) == 1 and len(set(sizes)) > 1:
-            return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
-    if call.aliased:
-        return "buffers", f"a list passed to {call.op} contains the same tensor several times."
-    if call.overlapping:
-        return "buffers", f"a list passed to {call.op} contains tensors that overlap."
-    known = backend_named(backend)
+        if known is not None and call.op in known.needs_even and len(set(sizes)) > 1:
+            what = f"{call.op} got a list of tensors of unequal size, which {known.name} rejects."
+            return "shape", what
     if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
         fault = layout_fault(call.shape, call.strides)
         if fault:
             what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores."
             return "buffers", what
     return None
+
+
+def remarks(call: RankCall, rank: int, n: int, backend: str) -> Iterator[tuple[Kind, str, str]]:
+    """Yield what may be meant in a call's own arguments: kind, text and rule.
+
+    Args:
+        call: Call of this rank.
+        rank: Group rank of the caller.
+        n: Size of the group.
+        backend: Backend of the group.
+    """
+    if call.aliased:
+        what = f"a list passed to {call.op} contains the same tensor several times."
+        yield "buffers", what, OWN_MEMORY
+    if call.overlapping:
+        yield "buffers", f"a list passed to {call.op} contains tensors that overlap.", OWN_MEMORY
+    known = backend_named(backend)
+    if known is None:
+        return
+    if call.op == "send" and call.peer == known.null_peer:
+        what = f"the peer of {call.op} is rank {call.peer}, which doesn't exist."
+        yield "argument", what, f"{known.name} may drop the message without an error."
+    if call.op in known.ignores_rest:
+        for sizes in _lists(call, rank):
+            if len(sizes) > n:
+                what = f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
+                yield "argument", what, f"{known.name} doesn't use the others."
+
+
+def _lists(call: RankCall, rank: int) -> list[tuple[int, ...]]:
+    """Return the sizes in the lists that a call needs on this rank."""
+    is_used = call.root in (None, rank) and not call.partial
+    return [getattr(call, name) for name in call.rules.lists] if is_used else []
 
 
 def backend_named(name: str) -> Backend | None:
@@ -251,7 +299,11 @@ def layout_fault(shape: Sequence[int], strides: Sequence[int]) -> str:
 
 
 def lacking_in_nccl(call: RankCall) -> str:
-    """Return the reason why NCCL can't make this call as intended, or an empty text."""
+    """Return the reason why NCCL rejects this call, or an empty text.
+
+    Sources: ``getNcclDataType``, ``getNcclReduceOp`` and ``recvAnysource`` in ProcessGroupNCCL.cpp,
+    and ``monitored_barrier`` in distributed_c10d.py, in torch 2.8 to 2.15.
+    """
     nccl = REGISTRY["nccl"]
     if call.dtype and call.dtype not in nccl.dtypes:
         return f"{call.op} passes {call.dtype}, which NCCL doesn't support."
@@ -259,7 +311,7 @@ def lacking_in_nccl(call: RankCall) -> str:
         return f"{call.op} passes {call.reduce_op.upper()}, which NCCL doesn't support."
     if call.op == "monitored_barrier" or (call.op == "recv" and call.peer == -1):
         return f"{call} isn't available with NCCL."
-    return f"{call.op} has tag {call.tag}, which NCCL ignores." if call.tag else ""
+    return ""
 
 
 def ranks_by_value(values: Mapping[int, object]) -> list[tuple[int, ...]]:

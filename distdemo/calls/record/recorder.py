@@ -253,8 +253,8 @@ class Recorder:
 
         Args:
             members: Global ranks of the members.
-            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the members call it, so it is a
-                call on a group of these; empty if the whole world calls it.
+            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the
+                members call it, so it is a call on a group of these; empty if the whole world does.
         """
         call = RankCall(
             CREATIONS.get(how, "new_group"),
