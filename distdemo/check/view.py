@@ -51,7 +51,8 @@ def check_view(report: CheckReport, sign: Signs) -> Iterator[Block]:
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(f"{worlds}.\n{versions}".rstrip(), colours.QUIET)
-    yield Summary(verdict(report), False if report.of("failed") else report.complete or None, "!")
+    is_wrong = bool(report.of("failed")) or (report.strict and not report.complete)
+    yield Summary(verdict(report), False if is_wrong else report.complete or None, "!")
 
 
 def _table(report: CheckReport) -> Grid:

@@ -63,7 +63,7 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
         raise ValueError(f"ranks takes integers of at least 1, not {given!r}")
     if not isinstance(options.timeout, int | float) or not options.timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
-    if not isinstance(options.findings, str):
+    if options.findings and not isinstance(options.findings, str):
         raise ValueError(f"findings must be a text such as 'order=off', not {options.findings!r}")
     if options.findings:
         parse_levels(options.findings)
