@@ -24,7 +24,7 @@ SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """Signal that requests a stack: a real-time signal, which programs rarely use."""
 
 MAX_CALLERS = 2  # lines that called the function of a position
-CELL_FILES = ("<shell ", "<cell ")
+CELL_FILES = ("<shell ", "<In[")
 """Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
