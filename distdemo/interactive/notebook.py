@@ -53,7 +53,7 @@ class RanksMagics(Magics):
             _display(CellInNotebook(CellReport("", ok=True, variables=text)))
         output = CellOutput(self._ranks.settings.world_size, is_live=hasattr(self._shell, "kernel"))
         self._ranks.on_output = output.add
-        inputs = self._shell.history_manager.input_hist_parsed  # begins with an empty one
+        inputs = self._shell.user_ns["In"]  # begins with an empty one
         report = self._ranks.run(f"<In[{len(inputs) - 1}]>", cell)
         output.finish(report)
         if not report.is_as_expected:

@@ -47,7 +47,7 @@ class Counted(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         Counted.calls += 1
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]  # torch's
 
 
 def facts_of_tensor(tensor: Tensor) -> Facts:
@@ -173,7 +173,7 @@ def gives_tensors_to_calls() -> Facts:
     parameter = nn.Parameter(counted)
     optimizer = SGD([parameter], lr=0.1)
     Counted.calls = 0
-    parameter.sum().backward()
+    parameter.sum().backward()  # type: ignore[no-untyped-call]  # torch's
     optimizer.step()
     facts = {"tensor": facts_of_tensor(tensor), "part": facts_of_tensor(parts[0])}
     facts["counted"] = {"calls": Counted.calls}
@@ -230,7 +230,7 @@ def test_the_program_sees_the_same_with_and_without_the_sanitizer() -> None:
                     assert with_it[program][fact] == value, (name, rank, program, fact)
 
 
-UNREADABLE = {
+UNREADABLE: dict[str, Any] = {
     "sparse": lambda: torch.eye(3).to_sparse(),
     "meta": lambda: torch.ones(3, device="meta"),
     "empty": lambda: torch.ones(0),
