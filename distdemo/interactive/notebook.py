@@ -53,7 +53,8 @@ class RanksMagics(Magics):
             _display(CellInNotebook(CellReport("", ok=True, variables=text)))
         output = CellOutput(self._ranks.settings.world_size, is_live=hasattr(self._shell, "kernel"))
         self._ranks.on_output = output.add
-        report = self._ranks.run(f"<cell {self._shell.execution_count}>", cell)
+        inputs = self._shell.user_ns["In"]  # begins with an empty one
+        report = self._ranks.run(f"<In[{len(inputs) - 1}]>", cell)
         output.finish(report)
         if not report.is_as_expected:
             texts = [

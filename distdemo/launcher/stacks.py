@@ -27,7 +27,7 @@ SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 
 MAX_OTHERS = 8  # positions of other threads
 MAX_CALLERS = 2  # lines that called the function of a position
-CELL_FILES = ("<shell ", "<cell ")
+CELL_FILES = ("<shell ", "<In[")
 """Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
+import pytest
 import torch
+import torch.distributed as dist
 
 from distdemo.calls.notes import Writer
+from distdemo.calls.record import frames
 from distdemo.calls.record.calls import METHODS, Fields, fields_of
 from distdemo.calls.record.recorder import Recorder, Tracked
 
@@ -92,3 +97,104 @@ def test_a_handle_that_is_dropped_while_a_note_is_written_leaves_it_whole() -> N
     recorder.record_end(None)
     assert lines[:4] == [b"r\n", b"d 2\n", b"d 1\n", b"d 0\n"]
     assert lines[4].startswith(b"E ")
+
+
+def recorder_of_lines() -> tuple[Recorder, list[str]]:
+    """Return a recorder and the lines that it writes."""
+    lines: list[str] = []
+    return Recorder(Writer(lambda line: lines.append(line.decode().strip()))), lines
+
+
+def fails() -> None:
+    raise NotImplementedError("Cannot access storage of TensorWrapper")
+
+
+def test_an_error_of_what_looks_at_tensors_is_noted_once_and_recording_goes_on() -> None:
+    recorder, lines = recorder_of_lines()
+    for _ in range(3):
+        recorder.beside("buffers", fails)
+    recorder.replicas.safely(fails)
+    recorder.record_return()
+    recorder.record_end(None)
+    assert not recorder.off
+    first, replicas, returned, repeated, _ = lines
+    assert first.startswith('U {"what":"buffers","names":["NotImplementedError: Cannot access')
+    assert replicas.startswith('U {"what":"replicas"')
+    assert (returned, '"count":3' in repeated) == ("r", True)
+
+
+def test_parameters_that_cannot_be_read_are_named_once() -> None:
+    recorder, lines = recorder_of_lines()
+    sparse = torch.eye(3).to_sparse().requires_grad_()
+    optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True), sparse], lr=0.1)
+    for _ in range(2):
+        recorder.replicas.safely(recorder.replicas.before_step, optimizer)
+    (line,) = lines
+    assert line.startswith('U {"what":"tensors","names":["parameter 1 of SGD"]')
+
+
+def test_outputs_without_memory_are_not_taken_for_one() -> None:
+    marks: list[bool] = []
+
+    def gather(row: torch.Tensor) -> torch.Tensor:
+        fields = gathered([row, row + 1])
+        marks.extend((fields.aliased, fields.overlapping))
+        return row
+
+    torch.vmap(gather)(torch.ones(2, 4))
+    assert marks == [False, False]
+
+
+def test_an_exception_names_a_lost_peer_only_if_the_backend_raised_it() -> None:
+    def refused() -> None:
+        raise ConnectionRefusedError("[Errno 111] Connection refused")
+
+    def lost() -> None:
+        raise dist.DistNetworkError("Connection closed by peer [127.0.0.1]:1234")
+
+    for call, is_lost in ((refused, False), (lost, True)):
+        recorder, lines = recorder_of_lines()
+        try:
+            call()
+        except Exception as error:
+            recorder.record_end(error)
+        assert ('"lost_peer":true' in lines[-1]) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("/home/me/torch/distributed/fsdp/train.py", "user"),
+        ("/home/me/distdemo/calls/record/train.py", "user"),
+        (torch.nn.__file__, "torch"),
+        (frames.__file__, "ours"),
+        (f"{frames.__file__}{frames.UNCOUNTED}", "ours"),
+        ("<In[3]>", "user"),
+    ],
+)
+def test_whose_a_file_is(file: str, owner: str) -> None:
+    assert frames.owner_of(file) == owner
+
+
+def test_a_hook_of_the_user_in_a_folder_named_torch_is_known() -> None:
+    code = compile("ask()", "/home/me/torch/autograd/train.py", "exec")
+    answers: list[bool] = []
+    exec(code, {"ask": lambda: answers.append(frames.called_by_hook_of_user())})  # noqa: S102
+    assert answers == [True]
+
+
+def test_a_warning_within_a_hook_names_the_line_that_called_it() -> None:
+    class Owner:
+        def method(self) -> None:
+            warnings.warn("old", FutureWarning, stacklevel=2)
+
+    original = Owner.method
+
+    def hook(self: Owner) -> None:
+        original(self)
+
+    hook.__code__ = hook.__code__.replace(co_filename=frames.__file__)
+    Owner.method = frames.uncounted(hook)  # type: ignore[method-assign]
+    with pytest.warns(FutureWarning) as seen:
+        Owner().method()
+    assert [warning.filename for warning in seen] == [__file__]

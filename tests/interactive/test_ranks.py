@@ -22,7 +22,7 @@ from distdemo.view.console import Signs
 from distdemo.view.data import data_cells
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked_hosts")]
-CELL = "<cell 1>"
+CELL = "<In[1]>"
 
 
 def by_rank(texts: tuple[RanksText, ...]) -> dict[int, str]:
@@ -269,7 +269,7 @@ PROGRAM = """
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import Settings
 ranks = Ranks(Settings(2), lambda rank, data: print(data, flush=True))
-ranks.run("<cell 1>", "print(1, flush=True)\\nwhile True: pass")
+ranks.run("<In[1]>", "print(1, flush=True)\\nwhile True: pass")
 """
 
 

@@ -114,7 +114,8 @@ KINDS: dict[Kind, KindInfo] = {
         "its own part of the data."
     ),
     "severed": KindInfo(
-        "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
+        "Gradients don't pass through this call. Use torch.distributed._functional_collectives "
+        "(before torch 2.13: torch.distributed.nn.functional), or detach() "
         "the tensor."
     ),
     "order": KindInfo(

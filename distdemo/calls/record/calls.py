@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 
+from distdemo.calls.record.tensors import memory_of
 from distdemo.calls.records import RankCall, SourceLine
 
 Args = tuple[Any, ...]
@@ -146,13 +147,17 @@ def _with_clashes(fields: Fields, outputs: Sequence[Tensor]) -> Fields:
     """Mark a call if two of its outputs begin at the same address, or overlap."""
     size = max(fields.receive_counts, default=0) * (outputs[0].element_size() if outputs else 0)
     end = 0
-    for start in sorted([output.data_ptr() for output in outputs]):
+    for start in sorted(map(_address, outputs)):
         if start < end:
             break
         end = start + size
     else:
         return fields
-    parts = [(out.data_ptr(), out.nbytes, out.is_contiguous()) for out in outputs if out.numel()]
+    parts = [
+        (out.data_ptr(), out.nbytes, out.is_contiguous())
+        for out in outputs
+        if memory_of(out) is out  # else it has no address
+    ]
     pairs = [*pairwise(sorted(parts))]
     if any(first[0] == second[0] for first, second in pairs):
         return fields._replace(aliased=True)
@@ -162,6 +167,14 @@ def _with_clashes(fields: Fields, outputs: Sequence[Tensor]) -> Fields:
             for (start, size, is_whole), (other, _, other_is_whole) in pairs
         )
     )
+
+
+def _address(tensor: Tensor) -> int:
+    """Return the address of a tensor; 0 if it has no memory, such as a wrapper of torch.func."""
+    try:
+        return tensor.data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 def _is_sync(opts: Any) -> bool:

@@ -49,7 +49,7 @@ ADDING = {"", "sum", "avg", "premul_sum"}  # ReduceOps that gradients are reduce
 MAX_COMPARED = 100  # steps of all optimizers; later gradients aren't compared
 MAX_BUCKETS = 1000  # checksums of gradients since the latest step
 PER_NOTE = 50  # tensors; a note of long names must fit the smallest ring
-MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas
+MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas, or that can't be read
 MAX_OPTIMIZERS = 1000
 
 
@@ -335,11 +335,19 @@ class Replicas:
         trained.storages = frozenset(map(storage_of, dense))
         trained.largest = max((parameter.numel() for parameter in parameters), default=0)
         trained.numel = sum(parameter.numel() for parameter in parameters)
+        known = len(trained.replicas)
         trained.replicas += [
             Replica(checksum(p), is_constant(p)) if is_dense(p) else Replica(0, True)
-            for p in parameters[len(trained.replicas) :]  # the program may add some later
+            for p in parameters[known:]  # the program may add some later
         ]
         names = self.names.of(parameters, trained.name)
+        unread = [
+            name
+            for name, parameter in zip(names[known:], parameters[known:], strict=True)
+            if not is_dense(parameter) and getattr(parameter, "_local_tensor", parameter).numel()
+        ]
+        if unread:
+            self._report_unseen("tensors", tuple(unread[:MAX_UNMARKED]), len(unread))
         for replica, name, parameter in zip(trained.replicas, names, parameters, strict=True):
             replica.name = name
             module = self.module_of(parameter)
@@ -488,7 +496,11 @@ class Replicas:
                 replica.told.add(group)
             if not trained.steps:
                 continue
-            known = [number for number in numbers if group in replicas[number].told]
+            known = [
+                number
+                for number in numbers
+                if group in replicas[number].told and is_dense(parameters[number])
+            ]
             is_certain = is_reduced and group in trained.reduced
             note = self._note(trained, group, moment, reduced=is_certain)
             has_all = len(trained.gradients) == len(parameters)
