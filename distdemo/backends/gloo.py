@@ -20,7 +20,7 @@ class Gloo(Backend):
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     has_monitored_barrier = True
     how_to_install = "It is in every wheel of torch."
-    # Tried with torch 2.8, 2.13 and 2.14: other ops copy such tensors, as gather does since 2.9, or
+    # Tried with torch 2.8, 2.13 and 2.15: other ops copy such tensors, as gather does since 2.9, or
     # raise, as all_to_all_single does for its input.
     ignores_gaps = frozenset(
         {"all_reduce", "broadcast", "reduce", "scatter", "gather", "reduce_scatter"}

@@ -437,6 +437,31 @@ def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
     assert found == {"gloo": ("buffers", (1,)), "mpi": None}
 
 
+def test_tensors_on_different_devices_are_a_note() -> None:
+    judge = Judge(2)
+    for rank, device in enumerate(["cpu", "cuda"]):
+        line = call_line(0, 0, replace(reduction(10), device=device))
+        judge.feed(rank, f"G 0 0 gloo [0, 1]\n{line}\n0\na\n".encode())
+    assert judge.conclude() is None
+    (note,) = judge.notes()
+    assert (note.kind, note.ranks) == ("device", (0, 1))
+    assert [row.did.rpartition(" ")[2] for row in note.rows] == ["cpu", "cuda"]
+    assert judge.warnings() == []
+
+
+def test_a_list_with_one_tensor_several_times_is_a_note() -> None:
+    judge = Judge(2)
+    gather = RankCall("all_gather", SourceLine("a.py", 3), "float32", (4,), 4, "cpu")
+    gather = replace(gather, receive_counts=(4, 4), aliased=True)
+    for rank in range(2):
+        line = call_line(0, 0, gather)
+        judge.feed(rank, f"G 0 0 gloo [0, 1]\n{line}\n0\na\n0\na\n".encode())
+    assert judge.conclude() is None
+    (note,) = judge.notes()
+    assert (note.kind, note.ranks) == ("buffers", (0, 1))
+    assert [row.source_line for row in note.rows] == ["a.py:3"]
+
+
 def test_gloo_has_no_connection_from_a_rank_to_itself() -> None:
     for op in ("send", "recv"):
         call = RankCall(op, SourceLine(), peer=1)

@@ -78,6 +78,23 @@ def test_rules_of_nccl(call: dict[str, Any], why: str) -> None:
     assert bool(found) == bool(why)
 
 
+@pytest.mark.parametrize(("received", "kind"), [((1, 2), None), ((2, 1), "nccl")])
+def test_a_tag_is_an_error_if_nccl_would_give_another_message(
+    received: tuple[int, int], kind: str | None
+) -> None:
+    judge = Judge(2)
+    judge.matcher.nccl = True
+    for rank, (op, tags) in enumerate([("send", (1, 2)), ("recv", received)]):
+        notes = ["G 0 0 gloo [0, 1]"]
+        for number, tag in enumerate(tags):
+            line = SourceLine("a.py", number + 1)
+            call = RankCall(op, line, "float32", (4,), 4, "cpu", peer=1 - rank, tag=tag, sync=False)
+            notes += [call_line(number, 0, call), str(number), "a", f"w {number}"]
+        judge.feed(rank, "".join(f"{note}\n" for note in notes).encode())
+    finding = judge.conclude()
+    assert (finding and finding.kind) == kind
+
+
 def warned(notes: list[list[str]], *members: str) -> list[tuple[int, ...]]:
     """Return the ranks in each warning, in every order in which ranks' notes can be read.
 

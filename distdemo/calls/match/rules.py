@@ -75,6 +75,8 @@ KINDS: dict[Kind, KindInfo] = {
         "the ranks pass different dtypes",
         lambda call: call.dtype,
     ),
+    # A note. Source: ``run`` of AsyncBroadcastCUDAWork, AsyncAllreduceCUDAHostWork and others in
+    # ProcessGroupGloo.cpp and ProcessGroupGlooCuda.cpp makes the call with a copy on the CPU.
     "device": KindInfo(
         "gloo copies CUDA tensors to the CPU, so this is right for a group that uses only gloo."
     ),
