@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
-from torch.distributed import c10d_logger
+from torch.distributed import c10d_logger, rpc
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed import rpc
 
 from distdemo.calls.records import SourceLine
 from distdemo.launcher.stacks import (
@@ -33,7 +32,9 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of 
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
-API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, rpc.api.__file__)  # its calls are those of its caller
+RPC: ModuleType = getattr(rpc, "api", rpc)  # it is missing in a build of torch without RPC
+API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__file__)
+"""Files whose calls are those of their caller."""
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes

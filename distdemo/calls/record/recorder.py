@@ -217,8 +217,9 @@ class Recorder:
 
         Args:
             members: Global ranks of the members.
-            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the members call it, so it is a
-                call on a group of these; empty if the whole world calls it.
+            how: ``init`` for the default group; ``rpc`` for RPC's agents; ``local`` if only the
+                members call it, so it is a call on a group of these; empty if the whole world
+                calls it.
         """
         call = RankCall(
             CREATIONS.get(how, "new_group"),
@@ -602,5 +603,5 @@ def _exception_note(error: BaseException) -> EndNote:
     if isinstance(error, SystemExit):
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
         return EndNote(how, source_line)
-    text = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))[:MAX_ERROR_CHARS]
+    text = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))
     return EndNote(f"raised {type(error).__name__}: {text}", source_line, inside)
