@@ -124,6 +124,8 @@ class Recorder:
         self._spare_threads = WeakSet(threading.enumerate())  # not of the program
         self._has_told_others = False
         self._rpc_members: tuple[int, ...] = ()
+        self._closed_when_freed: WeakSet[Any] = WeakSet()
+        """Groups that, once destroyed, keep their connections until they are freed."""
         self._destroyed: WeakKeyDictionary[Any, notes.Destruction] = WeakKeyDictionary()
         self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
@@ -457,7 +459,10 @@ class Recorder:
         with self._lock:
             self._forget_calls()  # their keys contain group addresses, which may be reused
             self._groups[group] = {}
-            for device, name in _backends(group).items():
+            backends = _backends(group)
+            if all(name.partition("/")[0] == "gloo" for name in backends.values()):
+                self._closed_when_freed.add(group)
+            for device, name in backends.items():
                 nth = self._same_members[members, name]
                 self._same_members[members, name] += 1
                 self._groups[group][device] = self._define_group(nth, name, members)
@@ -487,7 +492,7 @@ class Recorder:
         with self._lock:
             for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
-                    if _closes_when_freed(other):
+                    if other in self._closed_when_freed:
                         self._destroyed.setdefault(other, destruction)
                     self._record_destruction(other, destruction)
 
@@ -550,11 +555,6 @@ class Recorder:
             self._record_destruction(group, replace(destruction, kept=True))
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
-
-
-def _closes_when_freed(group: Any) -> bool:
-    """Return True if the group, once destroyed, keeps its connections until it is freed."""
-    return all(backend.partition("/")[0] == "gloo" for backend in _backends(group).values())
 
 
 def _is_rpc_running() -> bool:
