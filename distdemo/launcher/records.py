@@ -9,6 +9,9 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+MAX_HEAD = 300  # characters from the beginning of an exception's message, in a headline
+MAX_TAIL = 400  # from its end
+
 
 @dataclass(frozen=True, slots=True)
 class UserProgram:
@@ -311,5 +314,14 @@ def signal_name(number: int) -> str:
 
 
 def headline(message: str) -> str:
-    """Return the first line of an exception's message, or an empty string."""
-    return (message.strip().splitlines() or [""])[0]
+    """Return an exception's message on one line; whole sentences of both ends if it is long.
+
+    The end may be the useful part: DDP names the parameters there. C++ frames are left out.
+    """
+    text = message.partition("\nException raised from ")[0].strip()
+    if len(text) > MAX_HEAD + MAX_TAIL:
+        head, tail = text[:MAX_HEAD], text[-MAX_TAIL:]
+        end = max(head.rfind("\n"), head.rfind(". "))
+        start = tail.find("\n") if "\n" in tail else tail.find(". ")
+        text = f"{head[: end + 1] or head} [...] {tail[start + 1 :]}"
+    return " ".join(text.split())

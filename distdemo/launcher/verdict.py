@@ -35,7 +35,6 @@ _LOST_PEER = re.compile(
 )
 
 
-MAX_CHARS = 400  # of an exception's text in a verdict
 JOINED_STEP = 1  # later phases are reported by the function that the ranks run
 
 
@@ -140,13 +139,12 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
         said = headline(first.message)
-        said = f"{said[:MAX_CHARS]}…" if len(said) > MAX_CHARS else said
-        what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         hint = "The traceback below is from that rank."
         if first.type == "UsageError":  # its message has a reason and a hint
-            _, why, advice = (*first.message.splitlines(), "", "")[:3]
+            said, why, advice = (*first.message.splitlines(), "", "", "")[:3]
             reason = f"{why} {reason}".strip()
             hint = advice or hint
+        what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         if first.consequence:
             hint = "No rank reported another cause: one may have destroyed its process group early."
     if len(guilty) > 1 and not isinstance(first, Lost):

@@ -15,11 +15,13 @@ import sys
 import threading
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from helpers import LOOPBACK, tcp_addresses
+from torch._C._distributed_c10d import FileStore
 
 import distdemo
 from distdemo.launcher.records import Raised, Stopped, TimedOut
@@ -46,6 +48,18 @@ def forever():
 
 
 # -------------------------------------------------------------------------------------- success
+
+
+def test_a_function_is_called_when_all_ranks_are_connected():
+    """A rank that fails at once would break the connections that slower ranks still make."""
+
+    def arrived():
+        store: Any = dist.distributed_c10d._get_default_store()
+        while not isinstance(store, FileStore):
+            store = store.underlying_store
+        return store.add("barrier/all ranks are connected/arrived", 0)
+
+    assert launch(arrived, world_size=3) == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("lazy", "interface"), [("0", ""), ("1", "eth0")])

@@ -8,14 +8,18 @@ import signal
 import subprocess
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from forked import in_a_child
 from helpers import wait_until
+from torch._C._distributed_c10d import FileStore
 
-from distdemo.launcher.process_tree import ProcessTree, processor_seconds
+from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.signals import Interrupts
+
+WAITING = 40  # threads that poll a store
 
 
 @pytest.mark.processes
@@ -37,7 +41,9 @@ def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("name", "counted"), [("busy", True), ("gloo_tcp_loop", False)])
+@pytest.mark.parametrize(
+    ("name", "counted"), [("busy", True), ("gloo_tcp_loop", False), ("TP_SHM_reactor", False)]
+)
 def test_a_thread_at_work_is_counted_but_none_of_the_backend(name, counted):
     in_a_child(burn, name, counted)
 
@@ -53,15 +59,41 @@ def burn(name, counted):
             pass
 
     thread = threading.Thread(target=work)
-    before = processor_seconds({os.getsid(0)})
+    activity = Activity({os.getsid(0)})
     until = time.process_time() + 0.3
     thread.start()
     assert wait_until(lambda: time.process_time() > until)
-    after = processor_seconds({os.getsid(0)})
+    assert activity.is_active() is counted
     stop.set()
     thread.join()
-    used = after - before
-    assert (used > 0.2) is counted, used
+
+
+@pytest.mark.processes
+def test_ranks_that_poll_a_store_wait(tmp_path):
+    in_a_child(poll_store, str(tmp_path / "store"))
+
+
+def poll_store(file):
+    """Wait in more threads for a store than together use little of the processor."""
+    os.setsid()
+    store = FileStore(file)
+    started = threading.Barrier(WAITING + 1)
+
+    def wait():
+        started.wait()
+        with pytest.raises(RuntimeError):
+            store.wait(["missing"], timedelta(seconds=2))
+
+    threads = [threading.Thread(target=wait) for _ in range(WAITING)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    activity = Activity({os.getsid(0)})
+    with pytest.raises(RuntimeError):
+        store.wait(["missing"], timedelta(seconds=1))
+    assert not activity.is_active()
+    for thread in threads:
+        thread.join()
 
 
 # ------------------------------------------------------------------------------------------ signals

@@ -4,7 +4,7 @@ import sysconfig
 from pathlib import Path
 
 import distdemo
-from distdemo.launcher.records import Position
+from distdemo.launcher.records import Position, ThreadPosition
 from distdemo.launcher.stacks import locate
 
 SITE = sysconfig.get_path("purelib")
@@ -68,3 +68,15 @@ def test_a_rank_is_found_by_its_stack() -> None:
     for name, (frames, where) in STACKS.items():
         assert locate(stack(*frames)) == where, name
     assert locate("\x00\x00garbage") is None
+
+
+def test_other_threads_are_located_too() -> None:
+    api = f"{SITE}/torch/distributed/rpc/api.py"
+    inner = stack((api, 10, "rpc_sync"), ("/home/ada/train.py", 20, "outer"))
+    idle = stack((f"{LIBRARY}/threading.py", 1000, "wait"))
+    hook = f"{OURS}/calls/record/hooks.py"
+    main = stack((hook, 300, "wait"), STEP, *LAUNCHER)
+    threads = (text.replace("Current thread", "Thread") for text in (inner, inner, idle))
+    where = locate("\n".join((*threads, main)))
+    outer = ThreadPosition(2, "rpc_sync", "train.py:20 in outer")
+    assert where == Position("", "train.py:12 in step", others=(outer,))

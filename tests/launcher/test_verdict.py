@@ -20,6 +20,7 @@ from distdemo.launcher.records import (
     Stopped,
     TimedOut,
     WorldSpec,
+    headline,
 )
 from distdemo.launcher.verdict import judge, lost_peer
 
@@ -134,3 +135,15 @@ def test_what_the_backend_says_of_a_peer_that_is_gone_is_known() -> None:
         assert lost_peer(message), message
     for message in ("The size of tensor a (3) must match tensor b (4)", "Invalid scalar type"):
         assert not lost_peer(message), message
+
+
+def test_a_long_message_keeps_whole_sentences_of_both_ends() -> None:
+    assert headline("one line\nand another\n") == "one line and another"
+    frames = "\nException raised from run at /a.cpp:1 (most recent call first):\nframe #0: f"
+    assert headline(f"NCCL error{frames}") == "NCCL error"
+    first = "Expected to have finished reduction. This error indicates something."
+    last = "Parameter indices which did not receive grad for rank 1: 2 3"
+    middle = "A sentence in the middle. " * 100
+    assert headline(f"{first} {middle}\n{last}").startswith(f"{first} A sentence")
+    assert headline(f"{first} {middle}\n{last}").endswith(f"middle. [...] {last}")
+    assert len(headline("x" * 100_000)) < 1000

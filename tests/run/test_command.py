@@ -346,3 +346,22 @@ def test_a_reader_that_leaves_ends_the_world(start):
         code, _, err = run.finish()
         assert (code, err) == (0, "")
         run.leaves_nothing()
+
+
+# ------------------------------------------------------------------------------------------- RPC
+
+
+def test_a_program_that_uses_rpc(document):
+    report = document(CLASSIC / "remote.py", "-n", "2", "--strict", "--", "16")
+    assert [call["did"] for call in report["calls"]] == ["init_rpc()", "rpc.shutdown()"]
+    assert report["rpc"]
+    assert "stopped" not in report
+    assert printed(report)[0] == "[4.0, 4.0, 4.0, 4.0]\n"
+
+
+def test_ranks_that_wait_in_rpc_stall(command):
+    code, out, _ = command("run", "-n", "2", "--stall", "4", CLASSIC / "remote.py", "--", "2")
+    assert code == 1
+    assert out.startswith("For 4 s no rank wrote anything or used the processor: rank 0 has not")
+    assert "2 other threads waiting in rpc_sync" in out
+    assert "in outer" in out

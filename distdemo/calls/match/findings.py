@@ -314,7 +314,10 @@ def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
         return Row((rank,), did, FROM.join((str(line), *line.callers[:1])))
     if ended is None:
         return Row((rank,), NOT_REACHED)
-    return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
+    last = matcher.ranks[rank].last
+    if ended.source_line.line or last is None:
+        return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
+    return Row((rank,), f"{ended.how} after {last.op}", matcher.line(last.source_line))
 
 
 def _returned(matcher: Matcher, group: Group, rank: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -32,8 +32,9 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of 
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
-API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, rpc.api.__file__)
-"""Files whose calls are those of their callers."""
+RPC: ModuleType = getattr(rpc, "api", rpc)  # it is missing in a build of torch without RPC
+API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__file__)
+"""Files whose calls are those of their caller."""
 UNCOUNTED = " (as importlib._bootstrap)"  # ends the names of files whose frames aren't counted
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs

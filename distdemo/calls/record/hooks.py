@@ -86,7 +86,7 @@ def install(recorder: Recorder) -> Recorder:
     add(torch._C.Future, "then", after=recorder.track_future)
     add(torch._C, "_collect_all", after=lambda done, futures: recorder.track_future(done, *futures))
     _replace(rpc, "_init_rpc_backend", partial(_joining_rpc, recorder))
-    _replace(rpc.api, "_wait_all_workers", partial(_leaving_rpc, recorder))
+    _replace(frames.RPC, "_wait_all_workers", partial(_leaving_rpc, recorder))
     for module, names in CPP_CALLERS.items():
         for name in names:
             if hasattr(module, name):

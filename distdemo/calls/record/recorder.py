@@ -135,6 +135,8 @@ class Recorder:
         self._spare_threads = WeakSet(threading.enumerate())  # not of the program
         self._has_told_others = False
         self._rpc_members: tuple[int, ...] = ()
+        self._closed_when_freed: WeakSet[Any] = WeakSet()
+        """Groups that, once destroyed, keep their connections until they are freed."""
         self._destroyed: WeakKeyDictionary[Any, notes.Destruction] = WeakKeyDictionary()
         self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
@@ -492,7 +494,10 @@ class Recorder:
         with self._lock:
             self._forget_calls()  # their keys contain group addresses, which may be reused
             self._groups[group] = {}
-            for device, name in _backends(group).items():
+            backends = _backends(group)
+            if all(name.partition("/")[0] == "gloo" for name in backends.values()):
+                self._closed_when_freed.add(group)
+            for device, name in backends.items():
                 nth = self._same_members[members, name]
                 self._same_members[members, name] += 1
                 self._groups[group][device] = self._define_group(nth, name, members)
@@ -522,7 +527,7 @@ class Recorder:
         with self._lock:
             for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
-                    if _closes_when_freed(other):
+                    if other in self._closed_when_freed:
                         self._destroyed.setdefault(other, destruction)
                     self._record_destruction(other, destruction)
 
@@ -602,11 +607,6 @@ class Recorder:
         self._write(json_line("E", replace(end, source_line=line) if line else end))
 
 
-def _closes_when_freed(group: Any) -> bool:
-    """Return True if the group, once destroyed, keeps its connections until it is freed."""
-    return all(backend.partition("/")[0] == "gloo" for backend in _backends(group).values())
-
-
 def _is_rpc_running() -> bool:
     """Return True if other ranks may call functions in this process."""
     rpc = getattr(torch._C, "_distributed_rpc", None)  # None in a build of torch without RPC
@@ -654,6 +654,6 @@ def _exception_note(error: BaseException) -> EndNote:
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
         return EndNote(how, source_line)
     message = text_of(error)
-    text = re.sub(r" at 0x[0-9a-f]+", "", headline(message))[:MAX_ERROR_CHARS]
+    text = re.sub(r" at 0x[0-9a-f]+", "", headline(message))
     has_lost_peer = is_from_backend(error) and lost_peer(message)
     return EndNote(f"raised {type(error).__name__}: {text}", source_line, inside, has_lost_peer)
