@@ -58,7 +58,9 @@ class RanksTestCase(unittest.TestCase):
     # -------------------------------------------------------- in place of MultiProcessTestCase's
 
     def _start_processes(self, proc: object) -> None:
-        """Start nothing: the ranks are running."""
+        """Start nothing: the ranks are running. Processes of PyTorch have no variables of ranks."""
+        for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+            os.environ.pop(name, None)
 
     def _join_processes(self, fn: object) -> None:
         """Run the test as this rank, without the default group: the test makes its own."""

@@ -24,8 +24,10 @@ from helpers import LOOPBACK, tcp_addresses
 from torch._C._distributed_c10d import FileStore
 
 import distdemo
+from distdemo.errors import UsageError
 from distdemo.launcher.records import Raised, Stopped, TimedOut
 from distdemo.launcher.verdict import report_of
+from distdemo.testing import RanksError, run_ranks
 
 TIMEOUT_S = 4.0  # of worlds that hang, including their start
 
@@ -134,6 +136,15 @@ def test_calls_are_compared_unless_that_is_turned_off():
     with pytest.warns(UserWarning, match="a call is never waited for") as warned:
         launch(poll, world_size=2, sanitize=True)
     assert warned[0].filename == __file__
+    error = failing(poll, world_size=2, sanitize=True, strict=True)
+    assert "a call is never waited for" in error.what
+    with pytest.warns(UserWarning, match="a call is never waited for") as warned:
+        run_ranks(poll, 2)
+    assert warned[0].filename == __file__
+    with pytest.raises(RanksError, match="a call is never waited for"):
+        run_ranks(poll, 2, strict=True)
+    with pytest.raises(UsageError, match="can't be used with sanitize=False"):
+        launch(poll, strict=True, sanitize=False)
 
 
 def test_ranks_are_stopped_when_none_uses_the_processor_and_not_before():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from golden import matches
 from helpers import PATIENCE, wait_until
 from processes import Run, Start
-from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
+from testing.outcomes import FILES, OUTCOMES, SAMPLES, copy_samples, outcomes
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # on a loaded machine
 
@@ -133,10 +135,45 @@ def test_torch_is_imported_only_for_marked_tests(tmp_path: Path) -> None:
         pytest.mark.ranks("two"),
         pytest.mark.ranks(2, nodes=3),
         pytest.mark.ranks(2, timeout=0),
+        pytest.mark.ranks(2, sanitize=False, strict=True),
     ],
 )
 def test_invalid_marks_are_rejected(mark: pytest.MarkDecorator) -> None:
     from distdemo.testing.mark import parse_mark
 
-    with pytest.raises(ValueError, match=r"rank|timeout"):
+    with pytest.raises(ValueError, match=r"rank|timeout|sanitize=False"):
         parse_mark(mark.mark)
+
+
+def test_warnings_of_the_sanitizer(start: Start, tmp_path: Path) -> None:
+    """Run in a worker of xdist, which sends warnings to the process that shows them."""
+    report = tmp_path / "junit.xml"
+    shutil.copy(SAMPLES / "warned.py", tmp_path / "test_warned.py")
+    words = ("-n1", f"--junitxml={report}")
+    with pytested(start, tmp_path, *words, files=("test_warned.py",)) as run:
+        code, out, _ = run.finish(2 * PATIENCE)
+    found = outcomes(report)
+    wrong = {"test_is_strict", "test_is_an_error"}
+    assert (code, found["failed"], found["expected"]) == (1, wrong, {"test_is_expected"}), out
+    summary = out.partition("warnings summary")[2]
+    warned = set(re.findall(r"^test_warned\.py::(\S+)$", summary, flags=re.MULTILINE))
+    names = {"test_starts_with_other_values", "TestSuite::test_method", "test_renumbers"}
+    assert warned == names, out
+    assert "RanksWarning: weight differs between rank 0 and rank 1 before the first" in summary
+    assert "  rank 1  weight before the first step: checksum " in summary
+    assert "not compared to the end: rank 0: the program numbers its ranks differently" in summary
+    noted = [
+        len(case.findall("properties/property[@name='ranks_warning']"))
+        for case in ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own file
+    ]
+    assert noted == [1] * 7, noted
+
+
+def test_all_warnings_of_the_sanitizer_can_be_failures(start: Start, tmp_path: Path) -> None:
+    shutil.copy(SAMPLES / "warned.py", tmp_path / "test_warned.py")
+    words = ("--ranks-strict", "-k", "other_values or renumbers")
+    with pytested(start, tmp_path, *words, files=("test_warned.py",)) as run:
+        code, out, _ = run.finish(2 * PATIENCE)
+    assert (code, "2 failed" in out, "warnings summary" in out) == (1, True, False), out
+    assert "weight differs between rank 0 and rank 1 before the first step." in out
+    assert "not compared to the end: rank 0: the program numbers its ranks differently" in out

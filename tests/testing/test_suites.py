@@ -98,3 +98,42 @@ def test_a_mismatch_in_a_test_of_pytorch_has_its_line(start: Start, tmp_path: Pa
     endings, out = run_suites(start, tmp_path, "-k", "test_all_reduce_min", file=broken)
     assert [text for text in endings.values() if "the sizes don't match" in text], out
     assert "all_reduce(MIN, float32[4, 4, 4])  torch/testing/_internal/distributed/" in out
+
+
+def run_folder(start: Start, folder: Path) -> tuple[int, str]:
+    """Run pytest over all tests of a folder that has a conftest.py."""
+    words = ("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", str(folder))
+    code, out, _ = start("python", *words, cwd=folder).finish(2 * PATIENCE)
+    return code, out
+
+
+def test_a_conftest_converts_a_whole_suite(start: Start, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "whole", tmp_path / "whole")
+    tests = tmp_path / "whole/test_unchanged.py"
+    text = tests.read_text(encoding="utf-8").replace("src=1", "src=self.rank")
+    tests.write_text(text, encoding="utf-8")
+    code, out = run_folder(start, tmp_path / "whole")
+    assert (code, "1 failed, 1 passed" in out) == (1, True), out
+    assert "the ranks pass different roots." in out
+
+
+def test_processes_that_a_test_starts_are_recorded(start: Start, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "recorded", tmp_path / "recorded")
+    tests = tmp_path / "recorded/test_started.py"
+    text = tests.read_text(encoding="utf-8")
+    text, _, _ = text.partition("class TestProcesses")  # each process takes long to start
+    text = text.replace("all_reduce(torch.ones(2))", "all_reduce(torch.ones(2), OPS[rank])")
+    ops = "OPS = dist.ReduceOp.SUM, dist.ReduceOp.MAX\n"
+    tests.write_text(text.replace("PROGRAM =", f"{ops}PROGRAM =", 1), encoding="utf-8")
+    code, out = run_folder(start, tmp_path / "recorded")
+    assert (code, "2 passed, 1 error" in out) == (1, True), out
+    assert "the ranks pass different ReduceOps." in out
+
+
+def test_tests_of_rpc_of_pytorch_itself(start: Start, tmp_path: Path) -> None:
+    words = ["-k", "test_rpc_return or test_dynamic_rpc_init_rpc_without_rank"]
+    endings, out = run_suites(start, tmp_path, *words, file=EXAMPLES / "test_torch_rpc.py")
+    assert endings == {
+        "TensorPipeRpcTest.test_rpc_return_rref": "",
+        "TensorPipeTensorPipeAgentRpcTest.test_dynamic_rpc_init_rpc_without_rank": "",
+    }, out
