@@ -118,7 +118,7 @@ def _usage_error(error: Exception, arguments: list[str]) -> UsageError:
     if context is not None:
         why = " ".join(context.get_usage().split())
     hint = f"{program} --help lists its options."
-    extra = re.search(r"unexpected extra argument\S* \((.*)\)", message)
+    extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", message)
     flags = (
         [] if context is None else [flag for param in context.command.params for flag in param.opts]
     )

@@ -16,6 +16,8 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.types import (
+    MAX_NUMBER,
+    MAX_RANKS,
     Numbers,
     offer,
     one_of,
@@ -59,7 +61,7 @@ def choice(
 def count(
     text: str,
     least: int = 1,
-    most: int | None = 10**12,
+    most: int = MAX_NUMBER,
     *flags: str,
     metavar: str = "N",
     **more: Any,
@@ -75,7 +77,7 @@ def with_default(text: str, default: str) -> str:
 
 def world_size_option(default: str = "4") -> Any:
     """Declare ``--world-size``; ``default`` describes its default."""
-    return count(with_default("Number of ranks.", default), 1, None, "--world-size", "-n")
+    return count(with_default("Number of ranks.", default), 1, MAX_RANKS, "--world-size", "-n")
 
 
 def timeout_option(default: str = "30, more for many ranks") -> Any:

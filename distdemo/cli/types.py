@@ -22,8 +22,12 @@ from distdemo.view.format import listing
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
+MAX_RANKS = 1_000_000
+MAX_NUMBER = 10**12
+MAX_DIGITS = 20
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
+_RANKS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -98,9 +102,10 @@ def numbers(what: str, example: str, least: int = 0) -> Callable[[Any], Numbers]
     @_parser
     def parse(text: str) -> Numbers:
         parts = [part.strip() for part in text.split(",")]
-        if not all(part.isdecimal() and int(part) >= least for part in parts):
+        parsed = Numbers(map(_whole, parts))
+        if not all(least <= number <= MAX_BYTES for number in parsed):
             raise BadValue(text, f"these are not {what} of at least {least}.", "", example)
-        return Numbers(map(int, parts))
+        return parsed
 
     return parse
 
@@ -147,14 +152,22 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
-    """Return a parser of whole numbers from ``least`` to ``most``; None is no limit."""
-    limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+def _whole(text: str) -> int:
+    """Parse a whole number. Return -1, or a large one for many digits: these are in no range."""
+    if not text.isdecimal():
+        return -1
+    return int(text) if len(text) <= MAX_DIGITS else 10**MAX_DIGITS
+
+
+def whole(least: int = 1, most: int = MAX_NUMBER) -> Callable[[Any], int]:
+    """Return a parser of whole numbers from ``least`` to ``most``."""
 
     @_parser
     def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() else least - 1
-        if number < least or number > (number if most is None else most):
+        number = _whole(text)
+        if not least <= number <= most:
+            is_open = most in (MAX_RANKS, MAX_NUMBER) and number < least
+            limits = f"of at least {least:,}" if is_open else f"from {least:,} to {most:,}"
             raise BadValue(text, f"not a whole number {limits}.", "", str(max(least, 2)))
         return number
 
@@ -169,11 +182,13 @@ def parse_ranks(text: str) -> Numbers:
     """Parse ranks: ``0,5-7``, or ``all``."""
     ranks: list[int] = []
     for part in text.split(",") if text != "all" else ():
-        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if last < first:
+        match = _RANKS.fullmatch(part.strip())
+        first, last = (_whole(match[1]), _whole(match[2] or match[1])) if match else (1, 0)
+        if not 0 <= first <= last < MAX_RANKS:
             raise BadValue(text, "not a list of ranks.", "", "0,5-7")
         ranks += range(first, last + 1)
+        if len(ranks) > MAX_RANKS:
+            raise BadValue(text, f"more than {MAX_RANKS:,} ranks.", "", "0,5-7")
     return Numbers(ranks)
 
 

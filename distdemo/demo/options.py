@@ -31,6 +31,7 @@ from distdemo.cli.options import (
     world_size_option,
 )
 from distdemo.cli.types import (
+    MAX_RANKS,
     BadValue,
     Numbers,
     check_rank,
@@ -226,7 +227,7 @@ def options_of(op: Op) -> type[OpOptions]:
     if op.root_is:
         does = "sends" if op.root_is == "src" else "receives"
         text = f"Rank that {does}; a group rank if there is a group."
-        root = count(text, 0, None, "--root", f"--{op.root_is}", metavar="RANK")
+        root = count(text, 0, MAX_RANKS, "--root", f"--{op.root_is}", metavar="RANK")
         own.append(("root", Annotated[int, root], 0))
     bases = (OpOptions, *reversed(mixins), WorldOptions)  # the fields of the last base come first
     made = make_dataclass(f"{op.name}_options", own, bases=bases, frozen=True, kw_only=True)
@@ -411,6 +412,9 @@ def _rows(op: Op, spec: OpSpec, options: DataOptions) -> list[Any]:
 # ------------------------------------------------------------------------------------------- values
 
 
+_EXACT = 2**53  # larger integers may not fit into torch's
+
+
 def read_numbers(arguments: Sequence[str], dtype: str) -> list[Row]:
     """Return the rows of ``--values``, one per rank.
 
@@ -425,8 +429,8 @@ def read_numbers(arguments: Sequence[str], dtype: str) -> list[Row]:
     for text in arguments:
         numbers = []
         for word in text.replace(",", " ").split():
-            number = parse_number(word)
-            if number is None or not _fits(number, dtype):
+            number = _typed(parse_number(word), dtype)
+            if number is None:
                 raise UsageError(
                     f"--values {text.strip()}: {word!r} is not a number of {dtype}.",
                     "Values are numbers, separated by commas; --dtype sets their type.",
@@ -471,13 +475,16 @@ def parse_number(text: str) -> Number | None:
     return None
 
 
-def _fits(number: Number, name: str) -> bool:
-    """Return True if the dtype can hold the number, perhaps rounded."""
+def _typed(number: Number | None, name: str) -> Number | None:
+    """Return the number, perhaps rounded, if the dtype can hold it, else None."""
     dtype = DTYPES[name]
-    if dtype.kind == "complex":
-        return True
-    if isinstance(number, complex):
-        return False
-    if dtype.kind == "float":
-        return True
-    return math.isfinite(number) and number == int(number) and dtype.lowest <= number <= dtype.exact
+    if number is None or (isinstance(number, complex) and dtype.kind != "complex"):
+        return None
+    if dtype.kind in ("float", "complex"):
+        try:
+            return float(number) if isinstance(number, int) and abs(number) > _EXACT else number
+        except OverflowError:
+            return None
+    assert not isinstance(number, complex)  # for the type checker
+    is_whole = isinstance(number, int) or (math.isfinite(number) and number == int(number))
+    return number if is_whole and dtype.lowest <= number <= dtype.exact else None

@@ -20,7 +20,7 @@ from distdemo.cli.options import (
     count,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import Numbers, check_rank, offer, parse_shape, unknown_call
+from distdemo.cli.types import MAX_RANKS, Numbers, check_rank, offer, parse_shape, unknown_call
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
@@ -80,7 +80,7 @@ class ListOptions:
 
     op: Operation = None
     world_size: Annotated[
-        int | None, count("Count rounds and bytes on N ranks.", 2, None, "--world-size", "-n")
+        int | None, count("Count rounds and bytes on N ranks.", 2, MAX_RANKS, "--world-size", "-n")
     ] = None
     sizes: SizeList = None
 

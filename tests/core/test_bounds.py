@@ -1,0 +1,116 @@
+"""Check that every number and list on a command line has a bound, for every option."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shlex
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import typer
+from processes import Command
+
+from distdemo.cli.app import COMMANDS, typer_command
+from distdemo.demo.options import read_numbers
+from distdemo.errors import MAX_LINE, UsageError
+
+PARSER_ERROR = typer.BadParameter.__mro__[2]  # base class of the parser's errors
+HUGE = "9" * 400
+HOSTILE = (
+    HUGE,
+    "9" * 5000,
+    "-" + HUGE,
+    "3000000000",
+    "0-3000000000",
+    ",".join(["0-999999"] * 1000),
+    ",".join([HUGE] * 50),
+    f"0:{HUGE}",
+    f"{HUGE}:1",
+    f"{HUGE}G",
+    "nan",
+    "inf",
+    "-0",
+    "1e309",
+    "1,nan",
+    "",
+    "x" * 60_000,
+    "x" * 200 + "," * 20_000,
+    "\u0663",
+)
+MAX_KIB = 200_000
+"""Growth of this process by all values together; a single huge range would take more."""
+
+
+def options(name: str) -> list[Any]:
+    """Return the options of a command that take a value."""
+    return [
+        param
+        for param in typer_command(name).params
+        if param.param_type_name == "option" and not getattr(param, "is_flag", False)
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_bounds_its_value(name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    command = typer_command(name)
+    for param in options(name):
+        for text in HOSTILE:
+            # anything else than the parser's own errors fails the test
+            with suppress(UsageError, PARSER_ERROR):
+                command.make_context(name, [f"{param.opts[0]}={text}"])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_KIB
+    assert time.process_time() - began < 60
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "all-reduce --group 0-3000000000",
+        f"all-reduce -n {HUGE}",
+        f"all-reduce --values {HUGE}",
+        f"all-reduce --values {HUGE} --dtype complex64",
+        f"all-reduce --values {HUGE} --dtype int64",
+        f"broadcast --root {HUGE}",
+        f"barrier --straggler {HUGE}:1",
+        f"all-reduce --shape {HUGE}",
+        f"all-reduce --shape {'9' * 15},{'9' * 15}",
+        f"all-gather --sizes {'9' * 18}",
+        f"bench --sizes {HUGE}",
+        f"bench -e {HUGE}G",
+        f"bench fit x.json --predict {HUGE}",
+        f"trace -n {HUGE}",
+        f"trace -n {'9' * 5}",
+        f"check -n {HUGE}",
+        f"hello --timeout {HUGE}",
+        f"hello {'x' * 60_000}",
+        f"hello --{'x' * 60_000}",
+        f"{'x' * 60_000}",
+        f"explain {'x' * 60_000}",
+        f"run {'x' * 60_000}",
+        f"bench {'x' * 60_000}",
+        f"trace --algorithm {'x' * 60_000}",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_huge_value_is_refused_in_three_lines(line: str, command: Command) -> None:
+    began = time.process_time()
+    code, out, err = command(*shlex.split(line), "--json")
+    assert (code, err) == (2, "")
+    (error,) = json.loads(out)["errors"]
+    assert error["what"]
+    assert error["why"] or error["hint"]
+    assert all(len(text) <= MAX_LINE for text in error.values())
+    assert time.process_time() - began < 60
+
+
+def test_numbers_that_no_tensor_holds_are_refused() -> None:
+    for dtype in ("float32", "float64", "complex64", "int64", "uint8", "bool"):
+        with pytest.raises(UsageError, match="is not a number of"):
+            read_numbers([HUGE], dtype)
+    assert read_numbers(["1" + "0" * 30], "float32") == [(1e30,)]
+    assert read_numbers(["3,1e400"], "float64") == [(3, float("inf"))]
