@@ -41,7 +41,7 @@ def test_calls_on_a_group_that_the_program_builds_are_noted() -> None:
         run_world(world, calls_own_group, (inspector.notes,), poll=inspector.poll)
     )
     assert (report.ok, findings) == (True, ())
-    (unseen,) = inspector.judge.matcher.unseen
+    (unseen,) = inspector.judge.matcher.gaps()
     assert (unseen.what, unseen.names, unseen.ranks) == ("calls", ("ProcessGroupGloo",), (0, 1))
     assert (unseen.count, unseen.source_line.name) == (6, Path(__file__).name)
 
@@ -54,7 +54,7 @@ def test_what_several_ranks_met_is_merged() -> None:
             note = UnseenNote("tensors", ("weight",), line, count)
             judge.feed(rank, f"{json_line('U', note)}\n".encode())
     judge.read()
-    (unseen,) = judge.matcher.unseen
+    (unseen,) = judge.matcher.gaps()
     assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, line)
 
 

@@ -6,12 +6,10 @@ torch's collectives are no part of autograd, so the gradient is computed as if t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from distdemo.calls.notes import MisuseNote
@@ -21,42 +19,77 @@ from distdemo.calls.record.tensors import storage_of
 
 Tensors = Sequence[torch.Tensor]
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
+MAX_NODES = 50_000  # of a graph that are looked at
 MAX_RESULTS = 1000  # remembered tensors that hold or are computed from a result; the latest
 
 
-class _Severed(torch.autograd.Function):
-    """Report the first gradient of what is computed from a tensor after the call."""
+class InPlace:
+    """Collectives in place on tensors whose history autograd knows, and doesn't extend.
 
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, report: Callable[[], object]) -> torch.Tensor:
-        ctx.mark_dirty(tensor)
-        ctx.report = report
-        return tensor
+    What is computed from such a tensor after the call has nodes that are newer than the call, and
+    that lead to the tensor's node.
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.report()
-        return gradient, None
-
-
-def watch(fields: Fields, tensors: Any, report: Callable[[MisuseNote], object]) -> None:
-    """Watch the tensor of a call in place, if autograd knows how it was computed.
-
-    Views are left out, because this would change the history of the whole tensor.
+    Args:
+        report: Function that reports a misuse.
     """
-    tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-    if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():
-        return
-    line = source_line()
-    if line.within:
-        return  # torch's own
-    note = MisuseNote(str(described(fields, line)), line, what="severed")
 
-    def on_gradient() -> None:
-        report(replace(note, then=source_line()))
+    def __init__(self, report: Callable[[MisuseNote], object]) -> None:
+        self._report = report
+        self._calls: dict[tuple[int, str, int], tuple[int, MisuseNote]] = {}
+        """Number of the next node, and note, by the tensor's node: its number, name and output."""
 
-    with suppress(RuntimeError), _unsafe_preserve_version_counter(tensor):
-        _Severed.apply(tensor, on_gradient)  # type: ignore[no-untyped-call]  # torch's
+    def add(self, fields: Fields, tensors: Any) -> None:
+        """Remember the tensor of a call. Views are left out: the memory of others changes, too."""
+        tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+        if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():
+            return
+        line = source_line()
+        if not line.within and len(self._calls) < MAX_RESULTS:  # else torch's own
+            note = MisuseNote(str(described(fields, line)), line, what="severed")
+            key = _key(tensor.grad_fn, tensor.output_nr)
+            self._calls[key] = torch._C._autograd._get_sequence_nr(), note
+
+    def on_backward(self, outputs: Iterable[Any], *_: object, **__: object) -> None:
+        """Report the calls that gradients of these tensors, or graph edges, are computed through.
+
+        Nodes that are older than all calls aren't followed.
+        """
+        if not self._calls:
+            return
+        oldest = min(number for number, _ in self._calls.values())
+        nodes: list[Any] = []
+        for node, output in map(_edge, outputs):
+            self._check(node, output, None)
+            nodes.append(node)
+        seen: set[Any] = {None}
+        while nodes and self._calls and len(seen) < MAX_NODES:
+            node = nodes.pop()
+            if node in seen or node._sequence_nr() < oldest:
+                continue
+            seen.add(node)
+            for other, output in node.next_functions:
+                self._check(other, output, node._sequence_nr())
+                nodes.append(other)
+        self._calls.clear()
+
+    def _check(self, node: Any, output: int, user: int | None) -> None:
+        """Report the call on an output of a node if a newer node, or the program, uses it."""
+        key = _key(node, output)
+        number, note = self._calls.get(key, (0, None))
+        if note is not None and (user is None or user >= number):
+            del self._calls[key]
+            self._report(replace(note, then=source_line()))
+
+
+def _edge(output: Any) -> tuple[Any, int]:
+    """Return the node, and the number of its output, of a tensor or graph edge."""
+    if isinstance(output, torch.Tensor):
+        return output.grad_fn, output.output_nr
+    return output.node, output.output_nr
+
+
+def _key(node: Any, output: int) -> tuple[int, str, int]:
+    return (-1, "", 0) if node is None else (node._sequence_nr(), node.name(), output)
 
 
 class Results:

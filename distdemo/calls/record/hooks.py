@@ -30,7 +30,7 @@ from torch.distributed import rpc
 from distdemo.calls.notes import Ring, Writer, shared
 from distdemo.calls.record import frames
 from distdemo.calls.record.calls import METHODS, Fields, Method, fields_of
-from distdemo.calls.record.gradients import IN_PLACE, watch
+from distdemo.calls.record.gradients import IN_PLACE
 from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.calls.records import Notes
 
@@ -72,8 +72,7 @@ def install(recorder: Recorder) -> Recorder:
     recorder.steps.install(add)
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-        on_backward = partial(recorder.beside, "buffers", recorder.buffers.results.on_backward)
-        add(torch.autograd, "_engine_run_backward", on_backward)  # of backward() and grad()
+    add(torch.autograd, "_engine_run_backward", recorder.on_backward)  # of backward() and grad()
     add(c10d, "_warn_not_in_group", recorder.record_non_member)
     add(c10d, "destroy_process_group", recorder.record_destroy)
     for name in ("rendezvous", "_new_process_group_helper"):  # both follow the checks of arguments
@@ -363,7 +362,7 @@ def _follow_call(
     """Track the handle of a call that was made."""
     if method.op in IN_PLACE:
         tensors = args[0] if args else ()
-        recorder.beside("gradients", watch, fields, tensors, recorder.record_misuse)
+        recorder.beside("gradients", recorder.in_place.add, fields, tensors)
     if work is None:
         recorder.record_return()
     else:

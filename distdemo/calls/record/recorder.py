@@ -38,6 +38,7 @@ from distdemo.calls.notes import (
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
+from distdemo.calls.record.gradients import InPlace
 from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.replicas import Replicas
 from distdemo.calls.record.steps import REDUCTIONS, Steps
@@ -146,6 +147,7 @@ class Recorder:
         self._unseen: dict[tuple[Unseen, tuple[str, ...]], UnseenNote] = {}
         guard = partial(self.beside, "buffers")
         self.buffers = BufferWatch(guard, self.record_misuse) if buffers else None
+        self.in_place = InPlace(self.record_misuse)
         self.replicas = Replicas(
             replicas, self._number_of, self.record_on_group, self.record_unseen
         )
@@ -184,6 +186,12 @@ class Recorder:
         except Exception as error:  # whatever such a tensor raises
             self.safely(self.record_unseen, what, (f"{type(error).__name__}: {error}",))
             return None
+
+    def on_backward(self, *args: object, **named: object) -> None:
+        """Look for gradients that ignore a collective, before they are computed."""
+        self.beside("gradients", self.in_place.on_backward, *args, **named)
+        if self.buffers is not None:
+            self.beside("buffers", self.buffers.results.on_backward, *args, **named)
 
     def stop(self, why: str) -> None:
         """Stop recording, which ends the comparison for all ranks; the program continues."""
