@@ -43,7 +43,8 @@ def test_calls_on_a_group_that_the_program_builds_are_noted() -> None:
     assert (report.ok, findings) == (True, ())
     (unseen,) = inspector.judge.matcher.gaps()
     assert (unseen.what, unseen.names, unseen.ranks) == ("calls", ("ProcessGroupGloo",), (0, 1))
-    assert (unseen.count, unseen.source_line.name) == (6, Path(__file__).name)
+    assert (unseen.count, unseen.is_asked) == (6, True)
+    assert unseen.source_line.startswith(f"{Path(__file__).name}:")
 
 
 def test_what_several_ranks_met_is_merged() -> None:
@@ -55,7 +56,8 @@ def test_what_several_ranks_met_is_merged() -> None:
             judge.feed(rank, f"{json_line('U', note)}\n".encode())
     judge.read()
     (unseen,) = judge.matcher.gaps()
-    assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, line)
+    assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, "train.py:3")
+    assert not unseen.is_asked
 
 
 def test_only_the_rank_knows_whether_it_lost_a_peer() -> None:
