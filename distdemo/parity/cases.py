@@ -91,7 +91,9 @@ class Case:
     def factors(self) -> dict[int, float]:
         """Return the factors of the ranks that hold a multiple of their piece of the reference."""
         factors = {
-            rank: multiple(part, own, self.tolerance) for rank, (part, own) in self.pieces.items()
+            rank: multiple(part, own, self.tolerance)
+            for rank, (part, own) in self.pieces.items()
+            if part.norm or own.norm  # zero is any multiple of zero
         }
         return {rank: factor for rank, factor in factors.items() if factor is not None}
 
@@ -145,7 +147,7 @@ class Cases:
         ways = self.placement(("initial", 0, key[2]))
         splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
         for rank, part in enumerate(parts):
-            if part is None or not all(part.lengths):
+            if part is None or not all(part.lengths) or part.norm == reference.norm == 0:
                 continue
             if part.lengths == reference.lengths:
                 yield rank, (part, reference)
