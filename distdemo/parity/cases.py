@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from distdemo.parity.compare import OWN, Comparing
+from distdemo.parity.compare import OWN, Comparing, enclosing
 from distdemo.parity.placements import (
     Explanation,
     Placement,
@@ -132,6 +132,29 @@ class Cases:
     def data_groups(self) -> set[tuple[int, ...]]:
         """Ranks of the groups over which DDP or FSDP reduces gradients."""
         return {group for own in self.notes for group in own.data_groups}
+
+    @cached_property
+    def _gradients(self) -> dict[Key, bool]:
+        """True for each gradient that is right, False for one that isn't; zeros are left out."""
+        return {
+            key: result.exact and not self.comparing.is_blind(key)
+            for key, result in self.results.items()
+            if key[0] == "gradient" and self.comparing.references(key)[0].norm
+        }
+
+    @cached_property
+    def steps_with_right_gradients(self) -> set[int]:
+        """Steps in which a gradient is right."""
+        return {step for (_, step, _), is_right in self._gradients.items() if is_right}
+
+    @cached_property
+    def right_gradients(self) -> dict[tuple[int, str], bool]:
+        """True for a step and module if the gradients of all its parameters are right."""
+        right: dict[tuple[int, str], bool] = {}
+        for (_, step, name), is_right in self._gradients.items():
+            for home in enclosing(name):
+                right[step, home] = right.get((step, home), True) and is_right
+        return right
 
     def case(self, key: Key) -> Case:
         """Return what is known of a tensor."""

@@ -48,6 +48,7 @@ MOVED = 30
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
 MAX_ROWS = 1 << 13
+SMALLER = 0.9
 NEGLIGIBLE = 1e-3
 """Share of the largest tensor of its kind below which a tensor counts as zero."""
 COARSE = 1e-4  # epsilon from which a type has half precision
@@ -360,7 +361,7 @@ class Comparing:
         return sums, squares
 
     def is_blind(self, key: Key) -> bool:
-        """Return True if a tensor of half the size would agree, too: then nothing is compared.
+        """Return True if a tensor that is a tenth smaller would agree: then nothing is compared.
 
         A tensor that is zero but for rounding is compared with what others of its kind have: nearly
         nothing beside them. A parameter is compared if the gradient of its step is.
@@ -368,23 +369,24 @@ class Comparing:
         gradient = self.last_gradient(key)
         if key[0] == "parameter" and gradient in self.reference.tables[0]:
             return self.is_blind(gradient)
+        is_negligible = self.tolerance(key).sums <= NEGLIGIBLE * self._largest.get(key[:2], 0.0)
+        return not is_negligible and self._is_coarse(key)
+
+    def _is_coarse(self, key: Key) -> bool:
         tolerance = self.tolerance(key)
-        largest = self._largest.get(key[:2], 0.0)
         return any(
-            own.norm > 0
-            and tolerance.deviation(own.scaled(0.5), own) <= 1
-            and tolerance.sums > NEGLIGIBLE * largest
+            own.norm > 0 and tolerance.deviation(own.scaled(SMALLER), own) <= 1
             for own in self.references(key)
         )
 
     @cached_property
     def _largest(self) -> dict[tuple[str, int], float]:
-        """Norm of the largest tensor of each kind and step of the reference."""
+        """Norm of the largest tensor of each kind and step that is compared."""
         largest: dict[tuple[str, int], float] = {}
-        for table in self.reference.tables:
-            for (kind, step, _), (_, sketch) in table.items():
-                if math.isfinite(sketch.norm):
-                    largest[kind, step] = max(largest.get((kind, step), 0.0), sketch.norm)
+        for key in self.keys:
+            norm = max((own.norm for own in self.references(key)), default=0.0)
+            if norm > largest.get(key[:2], 0.0) and not self._is_coarse(key):
+                largest[key[:2]] = norm
         return largest
 
     # ------------------------------------------------------------------------------- the results

@@ -39,9 +39,7 @@ def gaps(comparing: Comparing, results: Mapping[Key, Explanation]) -> Iterator[G
     if comparing.steps:  # a module that isn't called may be a part of a pipeline
         names = {key for key in own if key[0] in ("initial", "parameter")}
     found["absent"] = [key for key in comparing.keys if key in names and key not in results]
-    found["extra"] = [
-        key for key in sorted(theirs - own) if not comparing.is_excepted(key)
-    ]
+    found["extra"] = [key for key in sorted(theirs - own) if not comparing.is_excepted(key)]
     unread = {
         own
         for run in (comparing.reference, comparing.ranks)

@@ -151,22 +151,12 @@ def _is_made_up_for(cases: Cases, key: Key) -> bool:
     A pipeline adds up its micro-batches' losses, and may call a stage once more to learn shapes.
     """
     kind, step, name = key
-    gradients = {
-        own[2]: result.exact and not cases.comparing.is_blind(own)
-        for own, result in cases.results.items()
-        if own[:2] == ("gradient", step) and cases.comparing.references(own)[0].norm
-    }
     if kind == "loss":
-        return cases.results[key].holds and any(gradients.values())
-    for home in (name, *enclosing(name)):
-        own = [
-            right
-            for parameter, right in gradients.items()
-            if home == "model" or parameter.startswith(f"{home}.")
-        ]
-        if own:
-            return all(own)
-    return False
+        return cases.results[key].holds and step in cases.steps_with_right_gradients
+    homes = ((step, home) for home in (name, *enclosing(name)))
+    return next(
+        (cases.right_gradients[own] for own in homes if own in cases.right_gradients), False
+    )
 
 
 def _is_shared_loss(cases: Cases, key: Key) -> bool:

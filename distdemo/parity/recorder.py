@@ -476,12 +476,14 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 def _columns(tensor: torch.Tensor) -> Numbers:
     """Return sums and sums of squares over all dimensions but the last, as two rows."""
     width = tensor.shape[-1]
+    if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
+        array = tensor.reshape(-1, width).to("cpu", torch.float64, copy=True).numpy()
+        return np.stack((array.sum(0), np.square(array).sum(0)))
     total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
-    if tensor.numel():
-        for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
-            exact = piece.double()
-            total[0] += exact.sum(0)
-            total[1] += exact.square().sum(0)
+    for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
+        exact = piece.double()
+        total[0] += exact.sum(0)
+        total[1] += exact.square().sum(0)
     numbers: Numbers = total.cpu().numpy()
     return numbers
 

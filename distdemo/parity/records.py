@@ -39,7 +39,7 @@ unread: It has no values that can be read, such as a fake tensor, or one of ``to
 limit: Too many tensors to record.
 shape: In no placement do the ranks' pieces have its shape.
 start: It could not be given the reference's initial values.
-tolerance: A tensor of half its size would agree, too.
+tolerance: A tensor that is a tenth smaller would agree, too.
 """
 LIMITS = ("random", "norm", "reproducible", "finite", "nothing")
 """Causes of which it isn't known that the program makes a mistake: it can't be compared."""

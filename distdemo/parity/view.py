@@ -22,16 +22,16 @@ COLUMNS = {
 MAX_ROWS = 40
 MAX_NAMES = 4
 GAPS = {
-    "nothing": "no tensor that the program computes was recorded on all ranks.",
-    "untrained": "no parameter has a gradient other than zero, and none changes.",
-    "steps": "the ranks make {count} steps more or fewer than the reference.",
-    "absent": "only the reference has {names}.",
-    "extra": "only the ranks have {names}.",
-    "unread": "{names} can't be read: {what}.",
+    "nothing": "No tensor that the program computes was recorded on all ranks.",
+    "untrained": "No parameter has a gradient other than zero, and none changes.",
+    "steps": "The ranks make {count} steps more or fewer than the reference.",
+    "absent": "Only the reference has {names}.",
+    "extra": "Only the ranks have {names}.",
+    "unread": "Not readable: {names} ({what}).",
     "limit": "{count} tensors are beyond the limit of what is recorded.",
-    "shape": "the ranks' pieces of {names} don't have the reference's shape in any placement.",
-    "start": "{names} could not be given the reference's initial values.",
-    "tolerance": "the tolerance exceeds half of {names}: one unit in the last place of the "
+    "shape": "The ranks' pieces of {names} don't have the reference's shape in any placement.",
+    "start": "Not started with the reference's values: {names}.",
+    "tolerance": "The tolerance exceeds a tenth of {names}: one unit in the last place of the "
     "parameters moves it that far.",
 }
 """Sentence on each reason why something could not be compared."""
@@ -130,10 +130,9 @@ def verdict_text(report: ParityReport) -> str:
 
 def gap_text(gap: Gap) -> str:
     """Return the sentence on what could not be compared."""
-    text = GAPS[gap.reason].format(
+    return GAPS[gap.reason].format(
         names=_names(gap.names), count=f"{gap.count:,}", what=_names(gap.what)
     )
-    return f"{text[0].upper()}{text[1:]}"
 
 
 def gaps_text(report: ParityReport) -> str:
