@@ -215,17 +215,21 @@ def parameter_difference(cases: Cases, case: Case) -> Difference:
     right, wrong = case.right_ranks(case.wholes)
     same = _unchanged(cases, case)
     gradient = cases.comparing.ranks.note(cases.comparing.last_gradient(case.key))
+    is_seen = cases.comparing.last_gradient(case.key) in cases.results
+    though = "though its gradient agrees" if is_seen else "and its gradient was not seen"
     if right:
         who = f"{ranks_named(right)}, and not on {ranks_named(wrong)}"
         what = f"{tensor} is right after the step on {who}."
     elif same:
         who = "any rank" if len(same) == cases.size else ranks_named(same)
-        what = f"{tensor} has not changed on {who}, though its gradient agrees."
+        what = f"{tensor} has not changed on {who}, {though}."
     else:
-        what = f"{tensor} is not the reference's after the step, though its gradient agrees."
+        what = f"{tensor} is not the reference's after the step, {though}."
     hint = "settings" if settings else "parameter"
     if len(same) == cases.size and not (gradient and gradient.settings):
         hint = "unheld"
+    if not is_seen:
+        hint = "unseen"
     return cases.difference(
         case.key, "parameter", what, HINTS[hint], settings, ranks=tuple(wrong or same)
     )

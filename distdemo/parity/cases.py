@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from distdemo.parity.compare import OWN, Comparing
+from distdemo.parity.compare import OWN, Comparing, enclosing
 from distdemo.parity.placements import (
     Explanation,
     Placement,
@@ -91,7 +91,9 @@ class Case:
     def factors(self) -> dict[int, float]:
         """Return the factors of the ranks that hold a multiple of their piece of the reference."""
         factors = {
-            rank: multiple(part, own, self.tolerance) for rank, (part, own) in self.pieces.items()
+            rank: multiple(part, own, self.tolerance)
+            for rank, (part, own) in self.pieces.items()
+            if part.norm or own.norm  # zero is any multiple of zero
         }
         return {rank: factor for rank, factor in factors.items() if factor is not None}
 
@@ -131,6 +133,29 @@ class Cases:
         """Ranks of the groups over which DDP or FSDP reduces gradients."""
         return {group for own in self.notes for group in own.data_groups}
 
+    @cached_property
+    def _gradients(self) -> dict[Key, bool]:
+        """True for each gradient that is right, False for one that isn't; zeros are left out."""
+        return {
+            key: result.exact and not self.comparing.is_blind(key)
+            for key, result in self.results.items()
+            if key[0] == "gradient" and self.comparing.references(key)[0].norm
+        }
+
+    @cached_property
+    def steps_with_right_gradients(self) -> set[int]:
+        """Steps in which a gradient is right."""
+        return {step for (_, step, _), is_right in self._gradients.items() if is_right}
+
+    @cached_property
+    def right_gradients(self) -> dict[tuple[int, str], bool]:
+        """True for a step and module if the gradients of all its parameters are right."""
+        right: dict[tuple[int, str], bool] = {}
+        for (_, step, name), is_right in self._gradients.items():
+            for home in enclosing(name):
+                right[step, home] = right.get((step, home), True) and is_right
+        return right
+
     def case(self, key: Key) -> Case:
         """Return what is known of a tensor."""
         parts = self.comparing.parts(key)
@@ -145,7 +170,7 @@ class Cases:
         ways = self.placement(("initial", 0, key[2]))
         splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
         for rank, part in enumerate(parts):
-            if part is None or not all(part.lengths):
+            if part is None or not all(part.lengths) or part.norm == reference.norm == 0:
                 continue
             if part.lengths == reference.lengths:
                 yield rank, (part, reference)

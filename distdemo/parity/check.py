@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from distdemo.api import STALL_S, WorldError, check_world
+from distdemo.calls.records import Notes
 from distdemo.cli.types import MAX_SECONDS
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.parity.records import Difference, ParityReport, Recording
+from distdemo.parity.records import ParityReport, Recording
 
 
 class ParityError(DistdemoError):
-    """A function doesn't compute on N ranks what it computes on the reference.
+    """A function doesn't compute on N ranks what it computes on the reference, or it isn't known.
 
     Attributes:
-        report: Comparison of all tensors.
+        report: Comparison of all tensors; its ``verdict`` tells the two cases apart.
     """
 
-    def __init__(self, difference: Difference, report: ParityReport) -> None:
-        super().__init__(difference.what, "\n".join(difference.facts), difference.hint)
+    def __init__(self, report: ParityReport) -> None:
+        from distdemo.parity.view import gap_text, gaps_hint, verdict_text
+
+        found = report.difference
+        if found is None:
+            why = "\n".join(map(gap_text, report.gaps))
+            super().__init__(verdict_text(report), why, gaps_hint(report))
+        else:
+            super().__init__(found.what, "\n".join(found.facts), found.hint)
         self.report = report
 
 
@@ -34,6 +42,7 @@ def check_parity(
     steps: int = 2,
     seed: int | None = None,
     own_start: bool = False,
+    without: Sequence[str] = (),
     timeout: float = MAX_SECONDS,
     stall: float | None = STALL_S,
 ) -> ParityReport:
@@ -50,6 +59,7 @@ def check_parity(
         steps: Number of training steps to compare.
         seed: Seed for torch, NumPy and random on all ranks, or None.
         own_start: True to keep the initial parameters that each rank draws.
+        without: Patterns of names of tensors to leave out, such as ``experts.*``.
         timeout: Seconds until a world is stopped.
         stall: Seconds in which no rank uses the processor, until a world is stopped as hanging.
 
@@ -57,9 +67,10 @@ def check_parity(
         The comparison of all tensors.
 
     Raises:
-        ParityError: The first tensor that differs, and the usual reason.
+        ParityError: The first tensor that differs, and the usual reason; or what could not be
+            compared.
         WorldError: A rank failed.
-        UsageError: The world can't be started.
+        UsageError: The world can't be started, or ``without`` matches no tensor or all.
     """
     if not 1 <= reference_size < world_size:
         raise UsageError(
@@ -72,15 +83,16 @@ def check_parity(
     from distdemo.parity.rank import record_function
     from distdemo.parity.worlds import measure_parity
 
-    def start(ranks: int, recording: Recording, on_message: Any) -> WorldReport:
+    def start(ranks: int, settings: tuple[Recording, Notes], **callbacks: Any) -> WorldReport:
         own = replace(world, world_size=ranks)
-        return run_world(own, record_function, (recording, fn, args), on_message=on_message)
+        return run_world(own, record_function, (*settings, fn, args), **callbacks)
 
     report = ParityReport(None, world_size, reference_size)
-    settings = Recording(steps, seed, "keep" if own_start else "copy")
+    start_from = "keep" if own_start else "copy"
+    settings = Recording(steps, seed, start_from, without=tuple(without))
     report = measure_parity(report, settings, start)
     if report.failed_run and report.world is not None:
         raise WorldError(report.world)
-    if report.difference is not None:
-        raise ParityError(report.difference, report)
+    if not report.ok:
+        raise ParityError(report)
     return report

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from distdemo.calls.records import Notes
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ProgramOptions,
@@ -57,6 +58,14 @@ class ParityOptions(ProgramOptions, SizeOptions, StartOptions):
         bool,
         typer.Option("--own-start", help="Keep the initial parameters that each rank draws."),
     ] = False
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--except",
+            metavar="PATTERN",
+            help="Leave out tensors by name: 'experts.*'; may be given several times.",
+        ),
+    ] = None
     stall: Annotated[float | None, stall_option(f"{STALL:g}")] = None
 
 
@@ -93,19 +102,30 @@ def parity(session: Session, options: ParityOptions) -> Result:
 
         preload(program)
 
-        def start(ranks: int, recording: Recording, on_message: Any) -> WorldReport:
+        def start(ranks: int, settings: tuple[Recording, Notes], **callbacks: Any) -> WorldReport:
+            recording, notes = settings
             arguments = program.arguments
             if recording.run != "ranks":
                 arguments += tuple(options.reference_args or ())
             own = replace(program, arguments=arguments)
             spec = replace(world, world_size=ranks)
-            return session.start(spec, record_program, (recording, own), on_message=on_message)
+            return session.start(spec, record_program, (recording, notes, own), **callbacks)
 
         report = ParityReport(program, size, options.ranks_reference)
-        recording = Recording(options.steps, options.seed, "keep" if options.own_start else "copy")
+        recording = Recording(
+            options.steps,
+            options.seed,
+            "keep" if options.own_start else "copy",
+            without=tuple(options.without or ()),
+        )
         report = measure_parity(report, recording, start)
-    from distdemo.parity.view import parity_view
+    from distdemo.parity.view import gaps_hint, gaps_text, parity_view, verdict_text
 
     found = report.difference
-    errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),) if found else ()
+    if found is not None:
+        errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),)
+    elif report.gaps:
+        errors = (Error(verdict_text(report), gaps_text(report), gaps_hint(report)),)
+    else:
+        errors = ()
     return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from distdemo.parity.placements import (
     Tolerance,
     combinations,
     explain,
+    fits,
     in_shape,
     meshes,
     named,
@@ -35,6 +38,7 @@ from distdemo.parity.records import (
     Mesh,
     Note,
     RankNotes,
+    Reason,
 )
 from distdemo.parity.sketches import Sketch, distance
 
@@ -44,6 +48,9 @@ MOVED = 30
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
 MAX_ROWS = 1 << 13
+SMALLER = 0.9
+NEGLIGIBLE = 1e-3
+"""Share of the largest tensor of its kind below which a tensor counts as zero."""
 COARSE = 1e-4  # epsilon from which a type has half precision
 ACTIVATIONS = ("input", "output")
 """Kinds of tensors whose rows the ranks may share."""
@@ -72,11 +79,15 @@ class RunNotes:
 
     @cached_property
     def tables(self) -> list[dict[Key, tuple[Note, Sketch]]]:
-        """Note and sketch of each tensor, per rank."""
-        return [
+        """Note and sketch of each tensor, per rank. The start that nothing replaced is initial."""
+        tables = [
             {note.key: (note, sketch) for note, sketch in zip(own.notes, sketches, strict=True)}
             for own, sketches in self.written
         ]
+        for table in tables:
+            for key in [key for key in table if key[0] == "initial"]:
+                table.setdefault(("start", *key[1:]), table[key])
+        return tables
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -107,39 +118,62 @@ class Comparing:
         reference: Run on few ranks, usually one.
         moved: The same with parameters that were moved by one unit in the last place.
         ranks: Run on all ranks.
+        without: Patterns of names of tensors that are not asked about.
     """
 
     reference: RunNotes
     moved: RunNotes
     ranks: RunNotes
+    without: Collection[str] = ()
     _tolerances: dict[Key, Tolerance] = field(default_factory=dict)
+    _references: dict[Key, list[Sketch]] = field(default_factory=dict)
 
     # --------------------------------------------------------------------------------- the order
+
+    @property
+    def runs(self) -> tuple[RunNotes, RunNotes]:
+        """Reference, and run on all ranks."""
+        return self.reference, self.ranks
 
     @cached_property
     def steps(self) -> int:
         """Number of training steps that all runs have completed."""
-        return min(notes.steps for run in (self.reference, self.ranks) for notes in run.notes)
+        return min(notes.steps for run in self.runs for notes in run.notes)
 
     @cached_property
     def keys(self) -> list[Key]:
         """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
-        steps = range(self.steps) if self.steps else [EVALUATION]
+        steps = range(self.steps) if self.steps else [EVALUATION, 0]
         keys = {key: at for at, key in enumerate(self.reference.keys)}
 
         def place(key: Key) -> tuple[int, int, int]:
             kind, step, _ = key
-            return -1 if kind in ("start", "initial") else step, KINDS.index(kind), keys[key]
+            order = KINDS.index("output" if kind == "input" else kind)
+            return -1 if kind in ("start", "initial") else step, order, keys[key]
 
-        chosen = [key for key in keys if key[1] in steps or key[0] in ("start", "initial")]
+        chosen = [
+            key
+            for key in keys
+            if (key[1] in steps or key[0] in ("start", "initial")) and not self.is_excepted(key)
+        ]
         return sorted(chosen, key=place)
+
+    def is_excepted(self, key: Key) -> bool:
+        """Return True if a tensor is not asked about."""
+        return any(fnmatchcase(key[2], pattern) for pattern in self.without)
 
     @cached_property
     def learns(self) -> bool:
-        """True if the program has computed gradients that aren't all zero."""
-        gradients = (key for key in self.keys if key[0] == "gradient")
-        sketches = (sketch for key in gradients for sketch in self.reference.sketches(key))
-        return any(sketch is not None and sketch.norm != 0 for sketch in sketches)
+        """True if the reference has computed a gradient that isn't zero, or changed a parameter."""
+        for kind, step, name in self.keys:
+            if kind in ("gradient", "parameter"):
+                before = self.reference.sketches(("initial", 0, name))
+                own = self.reference.sketches((kind, step, name))
+                for part, start in zip(own, before, strict=True):
+                    is_gradient = kind == "gradient"
+                    if part and (part.norm if is_gradient else start and distance(part, start)[0]):
+                        return True
+        return False
 
     # ------------------------------------------------------------------------------- the tensors
 
@@ -164,7 +198,8 @@ class Comparing:
 
         These are the ranks whose optimizer updates a parameter: with ZeRO, one rank updates it and
         sends it to the other ranks, whatever gradient they have. Of a module's output they are the
-        ranks that have its parameters: others may have ``nn.Identity`` in its place.
+        ranks that have its parameters: others may have ``nn.Identity`` in its place. Of a parameter
+        they are the ranks that use it: a stage of a pipeline may hold those of all stages.
         """
         kind, step, name = key
         ranks: Collection[int] = ()
@@ -175,12 +210,35 @@ class Comparing:
                 for rank, table in enumerate(self.ranks.tables)
                 if any(key in table and table[key][0].settings for key in keys)
             ]
+            ranks = ranks or self._users(name)
+        elif kind == "parameter":
+            ranks = self._users(name)
         elif key in self._ends:
             stage = self.parts(self._ends[key])
             ranks = [rank for rank, part in enumerate(stage) if part is not None]
         elif kind == "output":
             ranks = self._owners.get(name, ())
         return ranks or range(len(self.ranks.tables))
+
+    def _users(self, name: str) -> list[int]:
+        """Return the ranks that call a module with this parameter, or have a gradient of it."""
+        around = set(enclosing(name))
+        return [
+            rank
+            for rank, (called, trained) in enumerate(self._called)
+            if name in trained or not around.isdisjoint(called)
+        ]
+
+    @cached_property
+    def _called(self) -> list[tuple[set[str], set[str]]]:
+        """Names of the modules that each rank called, and of the parameters with a gradient."""
+        return [
+            (
+                {name for kind, _, name in table if kind == "output"},
+                {name for kind, _, name in table if kind in GRADIENTS},
+            )
+            for table in self.ranks.tables
+        ]
 
     @cached_property
     def _owners(self) -> dict[str, set[int]]:
@@ -200,19 +258,31 @@ class Comparing:
         Only ranks that have this module have that input or output: others are a pipeline's stages.
         """
         ends: dict[Key, Key] = {}
+        inputs = set()
         for key in self.reference.keys:
             kind, step, name = key
-            if kind == "output" and name != "model":
-                ends.setdefault(("input", step, "input"), key)
+            if kind == "input":
+                inputs.add(key)
+            elif kind == "output" and name != "model":
+                own = ("input", step, "input")
+                if own in inputs:  # not of what is called before the model
+                    ends.setdefault(own, key)
                 ends[("output", step, "model")] = key
         return ends
 
+    def first_output(self, key: Key) -> Key | None:
+        """Return the first module that is called with the model's input."""
+        return self._ends.get(key)
+
     def references(self, key: Key) -> list[Sketch]:
         """Return the tensor of the reference; of several ranks, each that they may make."""
-        parts = self.reference.sketches(key)
-        grid = np.empty(len(parts), dtype=object)
-        grid[:] = parts
-        return [whole for _, whole in self._ways(key, grid.squeeze())]  # no axis of size 1
+        if key not in self._references:
+            parts = self.reference.sketches(key)
+            grid = np.empty(len(parts), dtype=object)
+            grid[:] = parts
+            ways = self._ways(key, grid.squeeze())  # no axis of size 1
+            self._references[key] = [whole for _, whole in ways]
+        return self._references[key]
 
     def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
@@ -290,6 +360,35 @@ class Comparing:
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares
 
+    def is_blind(self, key: Key) -> bool:
+        """Return True if a tensor that is a tenth smaller would agree: then nothing is compared.
+
+        A tensor that is zero but for rounding is compared with what others of its kind have: nearly
+        nothing beside them. A parameter is compared if the gradient of its step is.
+        """
+        gradient = self.last_gradient(key)
+        if key[0] == "parameter" and gradient in self.reference.tables[0]:
+            return self.is_blind(gradient)
+        is_negligible = self.tolerance(key).sums <= NEGLIGIBLE * self._largest.get(key[:2], 0.0)
+        return not is_negligible and self._is_coarse(key)
+
+    def _is_coarse(self, key: Key) -> bool:
+        tolerance = self.tolerance(key)
+        return any(
+            own.norm > 0 and tolerance.deviation(own.scaled(SMALLER), own) <= 1
+            for own in self.references(key)
+        )
+
+    @cached_property
+    def _largest(self) -> dict[tuple[str, int], float]:
+        """Norm of the largest tensor of each kind and step that is compared."""
+        largest: dict[tuple[str, int], float] = {}
+        for key in self.keys:
+            norm = max((own.norm for own in self.references(key)), default=0.0)
+            if norm > largest.get(key[:2], 0.0) and not self._is_coarse(key):
+                largest[key[:2]] = norm
+        return largest
+
     # ------------------------------------------------------------------------------- the results
 
     def explanations(self, mesh: Mesh, keys: Iterable[Key]) -> dict[Key, Explanation]:
@@ -304,6 +403,9 @@ class Comparing:
             results[key] = explain(self.references(key), ways, self.tolerance(key), own)
             if key[0] in GRADIENTS and not results[key].holds:
                 results[key] = self._on_steppers(key) or results[key]
+            if key[0] in (*OWN, *GRADIENTS) and not results[key].holds:
+                is_piece = fits(in_shape(mesh, self.parts(key)), self.references(key)[0])
+                results[key] = replace(results[key], fits=is_piece)
             if key[0] == "input":
                 usual = results[key].placement
         return results
@@ -353,6 +455,20 @@ class Comparing:
         ranks = ",".join(map(str, parts))
         return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
 
+    def incomparable(self, key: Key, result: Explanation) -> Reason | Literal[""]:
+        """Return the reason why a tensor can't be compared, or an empty text."""
+        if key[0] in (*OWN, *GRADIENTS) and not result.fits:
+            return "shape"
+        if key[0] == "initial" and not result.exact and key[2] in self.unplaced:
+            return "start"
+        is_proof = key[0] not in ("start", "initial") and result.holds
+        return "tolerance" if is_proof and self.is_blind(key) else ""
+
+    @cached_property
+    def unplaced(self) -> set[str]:
+        """Names of parameters that could not be given the reference's initial values."""
+        return {name for notes in self.ranks.notes for name in notes.unplaced}
+
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""
         return tuple(
@@ -375,12 +491,19 @@ class Comparing:
             tolerance if math.isfinite(tolerance) else 0.0,
             result.reordered,
             note.line if note else "",
+            self.incomparable(key, result),
         )
 
 
 def wrong_parameters(results: Mapping[Key, Explanation]) -> set[tuple[int, str]]:
     """Return the steps and names of parameters that are wrong after a step."""
     return {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+
+
+def enclosing(name: str) -> list[str]:
+    """Return the names of the modules around a module or parameter, the innermost first."""
+    parts = name.split(".")
+    return [*(".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)), "model"]
 
 
 def _minus(one: Sketch, other: Sketch) -> Sketch:

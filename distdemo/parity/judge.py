@@ -7,7 +7,7 @@ a gradient or a parameter. Without training, every output matters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -21,7 +21,7 @@ from distdemo.parity.backward import (
     skipped_step_difference,
 )
 from distdemo.parity.cases import Cases
-from distdemo.parity.compare import wrong_parameters
+from distdemo.parity.compare import enclosing, wrong_parameters
 from distdemo.parity.forward import (
     initial_difference,
     input_difference,
@@ -54,19 +54,39 @@ VERDICTS = {
 def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
     wrong = wrong_parameters(cases.results)
-    causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
+    later = _wrong_later(cases)
+    causes = [
+        key
+        for key, result in cases.results.items()
+        if not cases.comparing.incomparable(key, result) and _is_cause(cases, key, wrong, later)
+    ]
     learned = (*GRADIENTS, "parameter")
     matters = any(key[0] in learned or not cases.comparing.learns for key in causes)
     found = seeds_difference(cases) or fewer_steps_difference(cases)
     if found is None and matters:
         key = _first(cases, causes)
+        if _follows_start(cases, key):
+            return None
         first = cases.case(key)
         found = (
             not_finite_difference(cases, first)
             or skipped_step_difference(cases, key[1])
             or VERDICTS[key[0]](cases, first)
         )
-    return found or same_batch_difference(cases) or _nothing_compared(cases)
+    return found or same_batch_difference(cases)
+
+
+def _follows_start(cases: Cases, key: Key) -> bool:
+    """Return True if a tensor may differ because parameters start with other values.
+
+    They have the reference's if all outputs of the first step agree.
+    """
+    starts = [own for own in cases.results if own[0] == "initial"]
+    if all(cases.results[own].exact for own in starts) or key[0] in ("initial", "input"):
+        return False
+    first = min(own[1] for own in cases.results if own not in starts)
+    outputs = [own for own in cases.results if own[:2] == ("output", first)]
+    return not all(cases.results[own].exact for own in outputs)
 
 
 def _first(cases: Cases, causes: Sequence[Key]) -> Key:
@@ -77,35 +97,41 @@ def _first(cases: Cases, causes: Sequence[Key]) -> Key:
     """
     first = causes[0]
     if first[0] == "gradient" and is_rescaled(cases.case(first)):
-        for key in causes:
-            if key[:2] == first[:2] and not is_rescaled(cases.case(key)):
-                return key
+        others = [key for key in causes if key[:2] == first[:2]]
+        unlike = [key for key in others if not is_rescaled(cases.case(key))]
+        known = [key for key in others if cases.case(key).pieces]  # not split along two axes
+        return next(iter((*unlike, *known, first)))
     return first
 
 
-def _nothing_compared(cases: Cases) -> Difference | None:
-    """Return the difference for a training of which no gradient and no parameter agrees."""
-    later = ("gradient", "parameter")
-    agreed = any(key[0] in later and result.exact for key, result in cases.results.items())
-    if agreed or not cases.comparing.steps:
-        return None
-    return Difference(
-        "nothing",
-        "No gradient and no parameter was compared: the ranks have none of these names.",
-        hint="Call the model itself, model(x), on one rank and on all, so that its modules have "
-        "the same names.",
-    )
+def _wrong_later(cases: Cases) -> dict[Key, bool]:
+    """Return for each input and output whether a later output, or the loss, is wrong.
+
+    If there is no loss, all are.
+    """
+    later: dict[Key, bool] = {}
+    wrong: dict[int, bool] = {}
+    for key, result in reversed(cases.results.items()):
+        kind, step, _ = key
+        if kind in ("input", "output"):
+            later[key] = wrong.get(step, False) or ("loss", step, "loss") not in cases.results
+        if kind in ("output", "loss"):
+            wrong[step] = wrong.get(step, False) or not result.exact
+    return later
 
 
-def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bool:
+def _is_cause(
+    cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]], later: Mapping[Key, bool]
+) -> bool:
     """Return True if a tensor is not as it should be, and nothing later makes up for it.
 
     Args:
         cases: Results of the comparison.
         key: The tensor.
         wrong: Steps and names of parameters that are wrong after a step.
+        later: True for inputs and outputs that wrong ones follow.
     """
-    kind, step, _ = key
+    kind = key[0]
     is_wrong = not cases.results[key].exact
     if kind in GRADIENTS:
         hidden = is_wrong and _is_hidden(cases, key)
@@ -114,12 +140,23 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bo
         return True
     if not is_wrong or kind == "start":
         return False
-    if kind in ("input", "output"):
-        keys = [own for own in cases.results if own[1] == step]
-        later = [own for own in keys[keys.index(key) + 1 :] if own[0] in ("output", "loss")]
-        has_loss = ("loss", step, "loss") in later
-        return not has_loss or any(not cases.results[own].exact for own in later)
-    return True
+    if kind in ("output", "loss") and _is_made_up_for(cases, key):
+        return False
+    return later.get(key, True)
+
+
+def _is_made_up_for(cases: Cases, key: Key) -> bool:
+    """Return True if gradients are right that couldn't be, were this what the gradients are of.
+
+    A pipeline adds up its micro-batches' losses, and may call a stage once more to learn shapes.
+    """
+    kind, step, name = key
+    if kind == "loss":
+        return cases.results[key].holds and step in cases.steps_with_right_gradients
+    homes = ((step, home) for home in (name, *enclosing(name)))
+    return next(
+        (cases.right_gradients[own] for own in homes if own in cases.right_gradients), False
+    )
 
 
 def _is_shared_loss(cases: Cases, key: Key) -> bool:

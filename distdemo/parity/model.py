@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
@@ -19,24 +20,24 @@ WRAPPER = "\0"
 
 
 class Model:
-    """Modules and parameters of the program, by name.
-
-    Attributes:
-        first: First module with parameters that the program called, without wrappers.
-    """
+    """Modules and parameters of the program, by name. None of them is kept alive."""
 
     def __init__(self) -> None:
-        self.first: nn.Module | None = None
-        self._roots: list[nn.Module] = []  # kept alive, because modules are found by id
-        self._parents: dict[int, weakref.ref[nn.Module]] = {}
-        self._names: dict[int, str] = {}
-        self._homes: dict[str, tuple[nn.Module, str]] = {}
-        self._optimized: dict[str, torch.Tensor] = {}
+        self._first: weakref.ref[nn.Module] | None = None
+        self._roots: WeakSet[nn.Module] = WeakSet()
+        self._parents: WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = WeakKeyDictionary()
+        self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self._homes: dict[str, tuple[weakref.ref[nn.Module], str]] = {}
+        self._optimized: dict[str, weakref.ref[torch.Tensor]] = {}
+
+    def is_first(self, module: nn.Module) -> bool:
+        """Return True for the first module with parameters that the program called."""
+        return self._first is not None and innermost(module) is self._first()
 
     def note_parent(self, module: nn.Module, _: str, child: nn.Module | None) -> None:
         """Note that a module became the parent of another."""
         if child is not None:
-            self._parents[id(child)] = weakref.ref(module)
+            self._parents[child] = weakref.ref(module)
 
     def _top(self, module: nn.Module) -> nn.Module:
         """Return the outermost known module that holds a module.
@@ -45,7 +46,7 @@ class Model:
         """
         seen = {id(module)}
         while True:
-            known = self._parents.get(id(module))
+            known = self._parents.get(module)
             parent = None if known is None else known()
             if parent is None or id(parent) in seen or module not in parent.children():
                 return module
@@ -54,26 +55,29 @@ class Model:
 
     def name(self, module: nn.Module) -> str:
         """Return the name of a module, or an empty text."""
-        return self._names.get(id(module), "")
+        return self._names.get(module, "")
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Return the parameters by name. FSDP replaces them during the forward pass."""
         named = {}
-        for name, (module, attribute) in self._homes.items():
-            parameter = module._parameters.get(attribute)
+        for name, (home, attribute) in self._homes.items():
+            module = home()
+            parameter = None if module is None else module._parameters.get(attribute)
             if parameter is not None and not is_lazy(parameter):
                 named[name] = parameter
-        return {**named, **self._optimized}
+        optimized = {name: own() for name, own in self._optimized.items()}
+        return named | {name: own for name, own in optimized.items() if own is not None}
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
-        is_known = id(root) in self._names
+        if root in self._names:
+            return {}
         root = self._top(root)
-        if is_known or id(root) in self._names or next(root.parameters(), None) is None:
+        if root in self._names or next(root.parameters(), None) is None:
             return {}
         before = set(self._homes)
         title = ""
-        if self.first is not None:
+        if self._first is not None:
             used = {name.partition(".")[0] for name in self._names.values()}
             title = title_of(root)
             number = 2
@@ -81,38 +85,35 @@ class Model:
                 title = f"{title_of(root)} {number}"
                 number += 1
         else:
-            self.first = innermost(root)
-        self._roots.append(root)
-        self._walk(root, title)
+            self._first = weakref.ref(innermost(root))
+        self._roots.add(root)
+        known = {id(own) for own in self.parameters().values()}
+        self._walk(root, title, known)
         return {name: own for name, own in self.parameters().items() if name not in before}
 
-    def _walk(self, module: nn.Module, name: str) -> None:
+    def _walk(self, module: nn.Module, name: str, known: set[int]) -> None:
+        """Name the modules below one, and the parameters that aren't known by another name."""
         children = dict(module.named_children())
         inner = _wrapped(module)
-        self._names.setdefault(id(module), WRAPPER if inner else name or "model")
-        known = {id(own) for own in self.parameters().values()}
+        self._names.setdefault(module, WRAPPER if inner else name or "model")
         for attribute, parameter in module._parameters.items():
             if parameter is not None and id(parameter) not in known:  # tied ones have one name
-                self._homes.setdefault(_under(name, attribute), (module, attribute))
+                self._homes.setdefault(_under(name, attribute), (weakref.ref(module), attribute))
+                known.add(id(parameter))
         for attribute, child in children.items():
-            if id(child) not in self._names:
-                self._walk(child, name if child is inner else _under(name, attribute))
+            if child not in self._names:
+                self._walk(child, name if child is inner else _under(name, attribute), known)
 
     def add_optimized(self, parameters: list[torch.Tensor]) -> None:
         """Add parameters of an optimizer that no module has."""
         known = {id(parameter) for parameter in self.parameters().values()}
         for parameter in parameters:
             if id(parameter) not in known:
-                self._optimized[f"parameter {len(self._optimized)}"] = parameter
+                self._optimized[f"parameter {len(self._optimized)}"] = weakref.ref(parameter)
 
     def _modules(self) -> Iterator[nn.Module]:
         for root in self._roots:
             yield from root.modules()
-
-    @property
-    def is_fsdp(self) -> bool:
-        """True if FSDP2 reduces gradients: group by group, so their order says nothing."""
-        return any(hasattr(module, "_get_fsdp_state") for module in self._modules())
 
     def data_groups(self) -> Iterator[Any]:
         """Yield the groups over which DDP and FSDP reduce gradients."""

@@ -136,12 +136,14 @@ class Explanation:
         deviation: Distance from the reference, as a multiple of the tolerated one.
         factor: Factor by which it is larger than the reference.
         reordered: True if columns are in another order.
+        fits: False if the parts make the shape of the reference in no placement.
     """
 
     placement: Placement
     deviation: float
     factor: float = 1.0
     reordered: bool = False
+    fits: bool = True
 
     @property
     def holds(self) -> bool:
@@ -270,12 +272,16 @@ def explain(
         usual: Placement of the model's input.
     """
     is_zero_sum = _is_zero_sum(references, tolerance)
-    pairs = [
-        (placement, whole, own)
-        for placement, whole in ways
-        for own in references
-        if "P" not in placement or (whole.rows == own.rows and not is_zero_sum)
-    ]
+    pairs = []
+    for placement, whole in ways:
+        for own in references:
+            if "P" in placement and (whole.rows != own.rows or is_zero_sum):
+                continue
+            if whole.has_squares == own.has_squares and all(map(eq, placement, usual)):
+                deviation = tolerance.deviation(whole, own)
+                if deviation <= 1:
+                    return Explanation(placement, deviation)  # no other one is better
+            pairs.append((placement, whole, own))
     pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
     results = [
         Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
@@ -298,6 +304,15 @@ def explain(
             if scaled.holds:
                 return scaled
     return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
+
+
+def fits(parts: Grid, reference: Sketch) -> bool:
+    """Return True if parts of these shapes, whatever their values, can make up a tensor."""
+    empty = np.empty(parts.shape, dtype=object)
+    for index, part in np.ndenumerate(parts):
+        empty[index] = None if part is None else part.emptied()
+    wholes = [whole for _, whole in combinations(empty, Tolerance(0.0, 0.0))]
+    return not wholes or any(whole.lengths == reference.lengths for whole in wholes)
 
 
 def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:

@@ -1,7 +1,8 @@
 """Record what a program computes on this rank: sketches of outputs, gradients and parameters.
 
 The program isn't changed. Global hooks see every call of a module and every step of an optimizer;
-``backward()`` and a few other functions of torch are wrapped. The rank makes no collective calls.
+``backward()`` and a few other functions of torch are wrapped. The rank makes no collective calls,
+and nothing of the program is kept alive or marked. What can't be read is skipped and named.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import time
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributed import distributed_c10d as c10d
@@ -30,16 +33,28 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 from distdemo.calls.record.frames import in_backward, opaque, source_line
 from distdemo.launcher.rank import Rank
-from distdemo.parity.model import WRAPPER, Model, innermost, title_of
-from distdemo.parity.records import EVALUATION, Axis, Clip, Key, Mesh, Note, RankNotes, Recording
-from distdemo.parity.sketches import write_notes
-from distdemo.parity.start import MODEL_AXES, Start, local
+from distdemo.parity.model import WRAPPER, Model, title_of
+from distdemo.parity.records import (
+    EVALUATION,
+    Axis,
+    Clip,
+    Key,
+    Mesh,
+    Note,
+    RankNotes,
+    Recording,
+    Unread,
+)
+from distdemo.parity.sketches import Numbers, write_notes
+from distdemo.parity.start import MODEL_AXES, Start, UnreadableError, local
 
 PIECE = 1 << 16  # elements that are converted to float64 at a time: larger ones fragment the heap
-MAX_TENSORS = 20_000
+MAX_TENSORS = 100_000
+MAX_UNREAD = 100
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
 
 
@@ -59,7 +74,7 @@ class Recorder:
         self._model = Model()
         self._lists: dict[str, dict[Any, None]] = defaultdict(dict)  # fields of RankNotes
         self._lines: dict[str, Any] = {}  # other fields of RankNotes
-        self._tensors: dict[Key, tuple[Note, list[torch.Tensor]]] = {}
+        self._tensors: dict[Key, tuple[Note, list[Numbers]]] = {}
         self._numbers = 0  # in all sketches
         self._left_out = 0
         self._step = 0
@@ -69,9 +84,9 @@ class Recorder:
         self._has_stepped = False  # since the last call of the model
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
-        self._gradients: dict[str, int] = {}  # places of parameters in the order of gradients
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
         self._states: list[tuple[torch.Tensor, int]] = []
+        self._called: WeakSet[nn.Module] = WeakSet()  # outermost calls since the last look
         self._meshes: list[DeviceMesh] = []
 
     # ------------------------------------------------------------------------------- the hooks
@@ -92,6 +107,7 @@ class Recorder:
         _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
         clip = nn.utils.clip_grad_norm_
         before_clip = self._hook(self._before_clip)
+        after_clip = self._hook(self._after_clip)
 
         @wraps(clip)
         def noted(parameters: Any, *args: Any, **named: Any) -> torch.Tensor:
@@ -99,7 +115,7 @@ class Recorder:
             parameters = [parameters] if is_one else list(parameters)
             before_clip(parameters)
             norm = clip(parameters, *args, **named)
-            self._add("clips", Clip(self._step, float(local(norm)), _line()))
+            after_clip(norm)
             return norm
 
         nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_ = noted
@@ -109,16 +125,33 @@ class Recorder:
             dynamo.config.disable = True
 
     def _hook(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return the function as a hook that computes no gradients."""
+        """Return the function as a hook that computes no gradients and never fails.
+
+        It doesn't run while torch.func transforms the program: the results of everything that is
+        computed then belong to the transform.
+        """
 
         def hook(*args: Any, **_: Any) -> None:
             if self._has_left or in_backward():  # activations that are computed again
                 return
-            self._has_grad = torch.is_grad_enabled()
-            with torch.no_grad():
-                function(*args)
+            if _is_transformed():
+                own = args[0] if args else None
+                name = title_of(own) if isinstance(own, nn.Module) else type(own).__name__
+                self._skip("", name, "torch.func")
+                return
+            try:
+                self._has_grad = torch.is_grad_enabled()
+                with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
+                    function(*args)
+            except Exception as error:  # any; the program must not be affected
+                self._skip("", function.__name__, f"{type(error).__name__}: {error}")
 
         return opaque(hook)  # type: ignore[no-any-return]  # the hook itself
+
+    def _skip(self, kind: str, name: str, why: str) -> None:
+        """Note what could not be read, once."""
+        if len(self._lists["unread"]) < MAX_UNREAD:
+            self._add("unread", Unread(kind, name, why[:200]))
 
     def _add(self, field: str, value: Any) -> None:
         """Add a value to one of the lists in this rank's notes, once."""
@@ -131,14 +164,18 @@ class Recorder:
     def _enter(self, module: nn.Module, _: Any) -> None:
         if self._depth == 0:
             self._begin(module)
+        if self._depth == 0 and self._model.is_first(module):
+            self._place("input", "input")  # what is called before the model comes before its input
         self._depth += 1
         self._states.append((torch.get_rng_state(), len(self._lists["random"])))
 
     def _exit(self, module: nn.Module, args: Any, named: Any, output: Any) -> None:
+        if not self._states:
+            return
         self._depth -= 1
         state, known = self._states.pop()
         name = self._model.name(module) or (self._depth == 0 and title_of(module)) or WRAPPER
-        if self._depth == 0 and innermost(module) is self._model.first:
+        if self._depth == 0 and self._model.is_first(module):
             self._add_activation("input", "input", [*args, *named.values()])
         if name == WRAPPER:
             return
@@ -151,7 +188,8 @@ class Recorder:
 
     def _begin(self, root: nn.Module) -> None:
         """Begin a call of the model: end the step before it, and learn its parameters."""
-        self._end_step()
+        self._end_step(may_look=root in self._called)
+        self._called.add(root)
         if self._step == self._recording.steps:
             self._leave()
             while self._rank.world_size == 1:  # before the program writes a checkpoint
@@ -162,21 +200,19 @@ class Recorder:
         if added:
             self._begin_parameters(added)
 
-    def _on_gradient(self, name: str, _: torch.Tensor) -> None:
-        self._gradients.setdefault(name, len(self._gradients))
-
     def _on_backward(self, tensors: Any = (), *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._note_line("backward")
         self._backward_calls[self._step] += 1
         if roots and roots[0].numel() == 1:
-            self._add_activation("loss", "loss", local(roots[0]).reshape(()))
+            self._add_activation("loss", "loss", roots[0])
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._note_line("stepped")
         settings: dict[int, dict[str, float]] = {}
-        for group in optimizer.param_groups:
-            self._model.add_optimized(group["params"])
+        groups = optimizer.param_groups
+        self._model.add_optimized([own for group in groups for own in group["params"]])
+        for group in groups:
             settings |= dict.fromkeys(map(id, group["params"]), _settings(group))
         self._add_gradients(settings)
 
@@ -187,6 +223,9 @@ class Recorder:
                 self._add_whole("gradient", self._step, name, gradient)
                 self._clipped.add((self._step, name))
 
+    def _after_clip(self, norm: torch.Tensor) -> None:
+        self._add("clips", Clip(self._step, float(local(norm)), _line()))
+
     def _after_step(self, *_: Any) -> None:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
@@ -195,18 +234,41 @@ class Recorder:
 
     # --------------------------------------------------------------------------------- the steps
 
-    def _end_step(self) -> None:
+    def _end_step(self, *, may_look: bool = True) -> None:
         """End a step, once its parameters are complete: ZeRO gathers them after the step.
 
-        Without an optimizer, each backward pass is a step.
+        Without an optimizer, each backward pass is a step. Until one has stepped, a change of the
+        parameters between two calls of the model is one, too.
+
+        Args:
+            may_look: True to look for such a change.
         """
-        if self._backward_calls[self._step] and not self._lists["optimizers"]:
-            self._add_gradients()
+        is_step = bool(self._backward_calls[self._step]) and not self._lists["optimizers"]
+        if not is_step and may_look and "stepped" not in self._lines:
+            is_step = self._has_changed()
+        if is_step:
             self._has_stepped = True
+            self._add_gradients()
+        if may_look:
+            self._called.clear()
         if self._has_stepped:
             self._add_parameters()
             self._step += 1
             self._has_stepped = False
+
+    def _has_changed(self) -> bool:
+        """Return True if the program has changed a parameter since this last noted it."""
+        for name, parameter in self._model.parameters().items():
+            known = self._tensors.get(("parameter", self._step - 1, name))
+            known = known or self._tensors.get(("initial", 0, name))
+            with suppress(UnreadableError):
+                own = _whole(parameter)
+                if known and known[0].lengths == tuple(own.shape):
+                    dim = own.dim() - 1
+                    sums = _columns(own)
+                    if not np.array_equal(sums, known[1][dim], equal_nan=True):
+                        return True
+        return False
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
@@ -219,8 +281,8 @@ class Recorder:
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
+        self._hook(self._end_step)()
         if not self._has_left:
-            self._end_step()
             self._leave()
 
     def _write(self, steps: int) -> None:
@@ -229,16 +291,22 @@ class Recorder:
         own = RankNotes(
             self._rank.rank,
             steps,
-            notes=tuple(note for note, _ in self._tensors.values()),
+            notes=tuple(note for note, sketch in self._tensors.values() if sketch),
             left_out=self._left_out,
             backwards=tuple(self._backward_calls[step] for step in range(steps)),
             **fields,
             **self._lines,
         )
-        numbers = (array.numpy() for _, sketch in self._tensors.values() for array in sketch)
+        numbers = (array for _, sketch in self._tensors.values() for array in sketch)
         write_notes(self._folder, own, numbers)
 
     # ------------------------------------------------------------------------------- the tensors
+
+    def _place(self, kind: str, name: str) -> None:
+        """Keep the place of a tensor in the order of this step."""
+        step = self._step if self._is_training else EVALUATION
+        note = Note(kind, step, name, "", (), ())
+        self._tensors.setdefault(note.key, (note, []))
 
     def _add_activation(self, kind: str, name: str, value: Any) -> None:
         """Add a tensor to those of this name, of all calls in this step."""
@@ -246,7 +314,15 @@ class Recorder:
         tensor = _first(value, with_integers=kind == "input")
         if tensor is None or _is_masked(tensor):
             return
-        tensor = local(tensor)
+        try:
+            tensor = local(tensor)
+        except UnreadableError as error:
+            self._skip(kind, name, error.what)
+            return
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor).flatten(-2)
+        if kind == "loss":
+            tensor = tensor.reshape(())
         if tensor.dim() < 2:
             dim, columns = tensor.dim(), tensor.reshape(-1, 1)
         else:
@@ -256,10 +332,10 @@ class Recorder:
         rows = tensor.numel() // max(width, 1)
         sums = _columns(columns)
         known, sketch = self._tensors.get((kind, step, name), (None, []))
-        if known is not None and known.lengths != (width,):
+        if known is not None and sketch and known.lengths != (width,):
             name = f"{name} [{width}]"
             known, sketch = self._tensors.get((kind, step, name), (None, []))
-        if known is None:
+        if known is None or not sketch:
             line = _line() if kind == "output" else ""
             self._put(Note(kind, step, name, _dtype(tensor), (dim,), (width,), rows, line), [sums])
         else:
@@ -275,18 +351,21 @@ class Recorder:
         settings: dict[str, float] | None = None,
     ) -> None:
         """Note a gradient or a parameter, which replaces an earlier one."""
-        own = local(tensor)
-        own = own.reshape(1) if own.dim() == 0 else own
+        try:
+            own = _whole(tensor)
+        except UnreadableError as error:
+            self._skip(kind, name, error.what)
+            return
         dims = tuple(range(own.dim()))
         rows = own.numel() // max(own.shape[0], 1)
         lengths = tuple(own.shape)
         note = Note(kind, step, name, _dtype(own), dims, lengths, rows, settings=settings or {})
         self._put(note, [_columns(own.movedim(dim, -1)) for dim in dims])
 
-    def _put(self, note: Note, sketch: list[torch.Tensor]) -> None:
+    def _put(self, note: Note, sketch: list[Numbers]) -> None:
         """Keep a note, unless there are too many."""
-        if note.key not in self._tensors:
-            numbers = sum(array.numel() for array in sketch)
+        if not self._tensors.get(note.key, (note, []))[1]:
+            numbers = sum(array.size for array in sketch)
             if len(self._tensors) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
                 self._left_out += 1
                 return
@@ -317,15 +396,14 @@ class Recorder:
         """Yield name, parameter and gradient in the order of gradients, the last module first."""
         called = [name for kind, at, name in self._tensors if (kind, at) == ("output", self._step)]
         modules = {name: at for at, name in enumerate(called)}
-        last = len(self._gradients)
 
-        def place(name: str) -> tuple[int, int]:
-            return self._gradients.get(name, last), -modules.get(name.rpartition(".")[0], -1)
+        def place(name: str) -> int:
+            return -modules.get(name.rpartition(".")[0] or "model", -1)
 
         parameters = self._model.parameters()
         last_first = [*reversed(parameters)]
         for name in sorted(last_first, key=place):
-            gradient = parameters[name].grad
+            gradient = parameters[name].grad if parameters[name].is_leaf else None
             if gradient is not None:
                 yield name, parameters[name], gradient
 
@@ -334,20 +412,21 @@ class Recorder:
         start = self._recording.start
         self._note_groups()
         for name, parameter in parameters.items():
-            self._add_whole("start", 0, name, parameter)
+            self._add_whole("initial", 0, name, parameter)
         if start == "save":
             self._start.save(parameters)
-        for name, parameter in parameters.items():
-            if start in ("copy", "move"):
-                placed = self._start.place(name, parameter)
-                if placed is not False:
-                    self._add("copied" if placed else "unplaced", name)
+        for name, parameter in parameters.items() if start in ("copy", "move") else ():
+            drawn = self._tensors.get(("initial", 0, name))
+            if drawn is None:
+                continue  # it can't be read
+            placed = self._start.place(name, parameter)
+            if placed is not False:
+                self._add("copied" if placed else "unplaced", name)
             if start == "move":
-                _move(name, local(parameter), self._recording.epsilon)
-            self._add_whole("initial", 0, name, parameter)
-            if parameter.requires_grad and not self._model.is_fsdp:
-                note: Any = partial(self._on_gradient, name)
-                torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
+                _move(name, local(parameter).data, self._recording.epsilon)
+            if placed or start == "move":
+                self._put(replace(drawn[0], kind="start"), drawn[1])
+                self._add_whole("initial", 0, name, parameter)
 
     # -------------------------------------------------------------------------------- the groups
 
@@ -376,16 +455,37 @@ class Recorder:
 # ------------------------------------------------------------------------------------ the sketches
 
 
-def _columns(tensor: torch.Tensor) -> torch.Tensor:
+def _is_transformed() -> bool:
+    """Return True while torch.func or torch.jit transforms the program on this thread."""
+    is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return is_transformed or torch.jit.is_tracing()  # type: ignore[no-untyped-call]  # torch's
+
+
+def _without_modes() -> AbstractContextManager[Any]:
+    """Return a context in which no mode of the program sees what is computed."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a gradient or a parameter, with at least one dimension."""
+    own = local(tensor)
+    own = torch.view_as_real(own) if own.is_complex() else own
+    return own.reshape(1) if own.dim() == 0 else own
+
+
+def _columns(tensor: torch.Tensor) -> Numbers:
     """Return sums and sums of squares over all dimensions but the last, as two rows."""
     width = tensor.shape[-1]
+    if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
+        array = tensor.reshape(-1, width).to("cpu", torch.float64, copy=True).numpy()
+        return np.stack((array.sum(0), np.square(array).sum(0)))
     total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
-    if tensor.numel():
-        for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
-            exact = piece.double()
-            total[0] += exact.sum(0)
-            total[1] += exact.square().sum(0)
-    return total.cpu()
+    for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
+        exact = piece.double()
+        total[0] += exact.sum(0)
+        total[1] += exact.square().sum(0)
+    numbers: Numbers = total.cpu().numpy()
+    return numbers
 
 
 def _dtype(tensor: torch.Tensor) -> str:
@@ -415,7 +515,7 @@ def _line() -> str:
 def _first(value: Any, *, with_integers: bool) -> torch.Tensor | None:
     """Return the first tensor of numbers in a value."""
     if isinstance(value, torch.Tensor):
-        is_number = value.is_floating_point() or (with_integers and not value.is_complex())
+        is_number = value.is_floating_point() or value.is_complex() or with_integers
         return value if is_number else None
     if isinstance(value, Mapping):
         value = list(value.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from distdemo.encoding import derived
 from distdemo.launcher.program import Program
@@ -15,6 +16,33 @@ KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "
 GRADIENTS = ("gradient", "clipped")
 Key = tuple[str, int, str]
 """Kind, step and name of a tensor."""
+Reason = Literal[
+    "nothing",
+    "untrained",
+    "steps",
+    "absent",
+    "extra",
+    "unread",
+    "limit",
+    "shape",
+    "start",
+    "tolerance",
+]
+"""Reason why a tensor can't be compared.
+
+nothing: No tensor of the question was recorded.
+untrained: The reference has no gradient but zeros, and changes no parameter.
+steps: The ranks make another number of steps than the reference.
+absent: Only the reference has it.
+extra: Only the ranks have it.
+unread: It has no values that can be read, such as a fake tensor, or one of ``torch.func``.
+limit: Too many tensors to record.
+shape: In no placement do the ranks' pieces have its shape.
+start: It could not be given the reference's initial values.
+tolerance: A tensor that is a tenth smaller would agree, too.
+"""
+LIMITS = ("random", "norm", "reproducible", "finite", "nothing")
+"""Causes of which it isn't known that the program makes a mistake: it can't be compared."""
 
 
 # ------------------------------------------------------------------------------------- from a rank
@@ -32,6 +60,7 @@ class Recording:
         run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
         folder: Temporary folder of the command, which holds the runs' files.
         epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
+        without: Patterns of names of tensors that are not asked about.
     """
 
     steps: int = 2
@@ -40,6 +69,7 @@ class Recording:
     run: str = "ranks"
     folder: str = ""
     epsilon: float = 0.0
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +104,21 @@ class Note:
     def key(self) -> Key:
         """Kind, step and name."""
         return self.kind, self.step, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What a rank could not read.
+
+    Attributes:
+        kind: One of ``KINDS``; empty for a call of a module.
+        name: Name of the tensor or module.
+        what: What it is instead of a tensor with values, such as a class or ``torch.func``.
+    """
+
+    kind: str
+    name: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +185,7 @@ class RankNotes:
         left_out: Number of tensors that were not noted, because there were too many.
         backwards: Number of calls of ``backward()`` in each step.
         started: The user's line that started a process, which isn't recorded.
+        unread: What could not be read.
     """
 
     rank: int
@@ -159,6 +205,7 @@ class RankNotes:
     left_out: int = 0
     backwards: tuple[int, ...] = ()
     started: str = ""
+    unread: tuple[Unread, ...] = ()
 
 
 # -------------------------------------------------------------------------------------- the report
@@ -180,6 +227,7 @@ class Comparison:
         tolerance: Tolerated difference, relative to the tensor's norm.
         reordered: True if columns are in another order.
         line: The user's line.
+        incomparable: Reason why it can't be compared, whatever the other fields say; or empty.
     """
 
     kind: str
@@ -192,6 +240,25 @@ class Comparison:
     tolerance: float = 0.0
     reordered: bool = False
     line: str = ""
+    incomparable: Reason | Literal[""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What was asked about and could not be compared.
+
+    Attributes:
+        reason: Reason.
+        count: Number of tensors; of ``steps``, that of the reference's steps beyond the ranks' or
+            the other way round.
+        names: Names of the parameters, or else of the modules.
+        what: Of ``unread``, what they are.
+    """
+
+    reason: Reason
+    count: int = 0
+    names: tuple[str, ...] = ()
+    what: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +303,8 @@ class ParityReport:
         axes: Axes of the mesh that explains the most tensors.
         tensors: Compared tensors: by step, outputs in forward order, gradients in backward order.
         difference: First cause of what differs, or None.
+        gaps: What could not be compared.
+        excepted: Names of the tensors that were not asked about.
         copied: Number of initial parameters that were replaced by the reference's.
         notes: Remarks about what was compared.
         failed_run: Name of the run whose world failed: ``reference``, ``ranks``; empty if none did.
@@ -249,6 +318,8 @@ class ParityReport:
     axes: tuple[Axis, ...] = ()
     tensors: tuple[Comparison, ...] = ()
     difference: Difference | None = None
+    gaps: tuple[Gap, ...] = ()
+    excepted: tuple[str, ...] = ()
     copied: int = 0
     notes: tuple[str, ...] = ()
     failed_run: str = ""
@@ -258,9 +329,18 @@ class ParityReport:
     @derived
     def unexplained(self) -> int:
         """Number of tensors that no placement explains."""
-        return sum(not tensor.explained for tensor in self.tensors)
+        return sum(not tensor.explained and not tensor.incomparable for tensor in self.tensors)
+
+    @derived
+    def verdict(self) -> Literal["agrees", "differs", "incomplete", "failed"]:
+        """Verdict; ``incomplete`` if the tensors could not all be compared."""
+        if self.failed_run:
+            return "failed"
+        if self.difference is not None and self.difference.cause not in LIMITS:
+            return "differs"
+        return "incomplete" if self.difference is not None or self.gaps else "agrees"
 
     @property
     def ok(self) -> bool:
         """True if the program computes on N ranks what the reference computes."""
-        return not self.failed_run and self.difference is None
+        return self.verdict == "agrees"

@@ -24,7 +24,6 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
     """
     ranks = comparing.ranks.notes
     copied = {name for notes in ranks for name in notes.copied}
-    unplaced = sorted({name for notes in ranks for name in notes.unplaced})
     if copied:
         yield (
             f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
@@ -32,8 +31,6 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
             "the program's own values."
         )
     yield from _unlike_starts(comparing)
-    if unplaced:
-        yield f"Not started with the reference's values: {listing(unplaced[:8])}."
     absent = [
         name
         for kind, step, name in comparing.keys
@@ -45,11 +42,10 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
         yield f"The program made only {plural(comparing.steps, 'step')}."
     if not any(notes.steps for notes in ranks):
         yield "The program computes no gradients: only outputs are compared."
-    elif comparing.steps and not comparing.learns:
-        yield "All gradients are zero, so they and the parameters prove nothing."
-    left_out = max(notes.left_out for notes in ranks)
-    if left_out:
-        yield f"{plural(left_out, 'tensor')} beyond the limit of what is recorded."
+    unread = {(own.name, own.what) for notes in ranks for own in notes.unread}
+    if unread:
+        texts = [f"{name} ({what})" for name, what in sorted(unread)]
+        yield f"Not read: {listing(texts[:8])}."
 
 
 def _unlike_starts(comparing: Comparing) -> Iterator[str]:

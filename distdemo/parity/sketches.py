@@ -64,6 +64,10 @@ class Sketch:
         by = np.array([[factor], [factor * factor]])
         return replace(self, columns=tuple(column * by for column in self.columns))
 
+    def emptied(self) -> Sketch:
+        """Return the sketch of a tensor of this shape that is zero."""
+        return replace(self, columns=tuple(map(np.zeros_like, self.columns)))
+
     def slice(self, dim: int, start: int, length: int) -> Sketch:
         """Return the kept columns of a slice along a dimension; other dimensions are unknown."""
         column = self.columns[self.dims.index(dim)]

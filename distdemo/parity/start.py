@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,44 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 MAX_SECTIONS = 4  # of a packed parameter: gate and up, or q, k and v
 MODEL_AXES = ("tp", "model", "mp", "tensor", "ep", "pp")
 """Names of mesh dimensions along which parameters are split by hand."""
 
 
+class UnreadableError(TypeError):
+    """A tensor has no values that can be read.
+
+    Attributes:
+        what: What it is, such as the name of its class.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor."""
+    """Return this rank's part of a tensor, as a plain tensor without history.
+
+    Raises:
+        UnreadableError: It has no values here: those of a subclass of torch.Tensor are its own
+            business, and a fake or freed tensor has none.
+    """
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnreadableError("torch.func")
     part = tensor.detach()
     part = part.to_local() if hasattr(part, "to_local") else part
-    return part.to_dense() if part.is_sparse else part
+    part = part.trigger_wait() if hasattr(part, "trigger_wait") else part  # of a collective
+    if type(part).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise UnreadableError(type(part).__name__)
+    part = part.to_dense() if part.layout in SPARSE else part
+    if part.is_meta or part.is_quantized or part.layout is not torch.strided:
+        raise UnreadableError(f"a tensor of {part.device.type}, {part.dtype}, {part.layout}")
+    if part.numel() and not part.untyped_storage().nbytes():
+        raise UnreadableError("a tensor without memory")
+    return part
 
 
 class Start:
@@ -46,7 +75,12 @@ class Start:
     def save(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Write parameters into one more file."""
         number = len(list(self._folder.glob("start-*.pt")))
-        tensors = {name: local(parameter).cpu() for name, parameter in parameters.items()}
+        tensors = {}
+        for name, parameter in parameters.items():
+            with suppress(UnreadableError):
+                own = local(parameter)
+                is_view = own.untyped_storage().nbytes() != own.nbytes  # all of it would be written
+                tensors[name] = own.clone() if is_view else own.cpu()
         torch.save(tensors, self._folder / f"start-{number}.pt")
 
     def load(self) -> None:
@@ -73,7 +107,7 @@ class Start:
             return None
         if any(torch.equal(piece, own) for piece in pieces):
             return False
-        own.copy_(pieces[0])
+        own.data.copy_(pieces[0])  # of which autograd doesn't know: it changes no version counter
         return True
 
 

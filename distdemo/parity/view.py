@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from rich.text import Text
 
-from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, Gap, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import plural, start_and_versions
+from distdemo.view.format import listing, plural, start_and_versions
 from distdemo.view.tables import Cell, Column, Grid
 
 COLUMNS = {
@@ -20,6 +20,38 @@ COLUMNS = {
     "parameter": ("parameter",),
 }
 MAX_ROWS = 40
+MAX_NAMES = 4
+GAPS = {
+    "nothing": "No tensor that the program computes was recorded on all ranks.",
+    "untrained": "No parameter has a gradient other than zero, and none changes.",
+    "steps": "The ranks make {count} steps more or fewer than the reference.",
+    "absent": "Only the reference has {names}.",
+    "extra": "Only the ranks have {names}.",
+    "unread": "Not readable: {names} ({what}).",
+    "limit": "{count} tensors are beyond the limit of what is recorded.",
+    "shape": "The ranks' pieces of {names} don't have the reference's shape in any placement.",
+    "start": "Not started with the reference's values: {names}.",
+    "tolerance": "The tolerance exceeds a tenth of {names}: one unit in the last place of the "
+    "parameters moves it that far.",
+}
+"""Sentence on each reason why something could not be compared."""
+GAP_HINTS = {
+    "nothing": "parity compares the outputs, gradients and parameters of torch.nn.Module.",
+    "untrained": "Check that the loss depends on the parameters, that they require gradients, and "
+    "that a step isn't skipped; --steps compares more steps.",
+    "steps": "Let the program make the same number of steps on any number of ranks.",
+    "absent": "Call the model itself, model(x), and name modules alike on one rank and on all; or "
+    "take these out of the question with --except.",
+    "extra": "Name modules alike on one rank and on all; or take these out of the question with "
+    "--except.",
+    "unread": "Call the modules outside torch.func's transforms and with plain tensors for the "
+    "comparison.",
+    "limit": "Compare fewer steps, or a model with fewer layers.",
+    "shape": "FSDP1 pads its flat parameters: use fully_shard for the comparison, or take them out "
+    "of the question with --except.",
+    "tolerance": "Compare in float64, or a model that amplifies rounding less.",
+}
+"""What to do about each."""
 
 
 def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
@@ -35,7 +67,7 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     yield Heading(f" {sign.dot} ".join(title))
     difference = report.difference
     if difference is not None:
-        yield Summary(difference.what, ok=False)
+        yield _summary(difference.what, report)
         if difference.facts:
             yield Paragraph("\n".join(f"  {fact}" for fact in difference.facts))
         yield Paragraph(difference.hint)
@@ -46,7 +78,13 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     for note in report.notes:
         yield Paragraph(note, colours.QUIET)
     if difference is None:
-        yield Summary(_verdict(report))
+        yield _summary(verdict_text(report), report)
+    for gap in report.gaps:
+        yield Paragraph(f"  {gap_text(gap)}", is_problem=difference is None)
+    if difference is None and report.gaps:
+        yield Paragraph(gaps_hint(report))
+    if report.excepted:
+        yield Paragraph(f"Not asked about, by --except: {_names(report.excepted)}.", colours.QUIET)
     if report.world is not None:
         yield Paragraph(
             start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
@@ -63,21 +101,66 @@ def _failure(report: ParityReport) -> str:
     )
 
 
-def _verdict(report: ParityReport) -> str:
-    count = len(report.tensors) - report.unexplained
-    text = f"{plural(count, 'tensor')} of {plural(report.world_size, 'rank')} agree"
-    if not report.unexplained:
-        return f"All {text} with the reference."
+def _summary(text: str, report: ParityReport) -> Summary:
+    if report.verdict == "incomplete":
+        return Summary(text, ok=None, mark="!")
+    return Summary(text, ok=report.ok)
+
+
+def verdict_text(report: ParityReport) -> str:
+    """Return the verdict on a report without a difference: what agrees, and how far."""
+    agree = [own for own in report.tensors if own.explained and not own.incomparable]
+    unproven = any(gap.reason in ("nothing", "untrained") for gap in report.gaps)
+    if unproven or not agree:
+        return "Nothing was proven."
+    text = f"{plural(len(agree), 'tensor')} of {plural(report.world_size, 'rank')} agree"
+    text += "s" * (len(agree) == 1)
+    steps = "step" if report.steps == 1 else f"{report.steps:,} steps"
+    far = f" in the first {steps}" if report.steps else ""
+    if not (report.gaps or report.unexplained):
+        return f"All {text} with the reference{far}."
+    if report.gaps:
+        return f"{text} with the reference{far}, but not all that was asked about was compared."
     return (
-        f"{text}{'s' * (count == 1)}; no placement explains {plural(report.unexplained, 'other')}, "
-        "but the gradients and parameters that follow are right."
+        f"{text} with the reference{far}; no placement explains "
+        f"{plural(report.unexplained, 'other')}, but the gradients and parameters that follow are "
+        "right."
     )
+
+
+def gap_text(gap: Gap) -> str:
+    """Return the sentence on what could not be compared."""
+    return GAPS[gap.reason].format(
+        names=_names(gap.names), count=f"{gap.count:,}", what=_names(gap.what)
+    )
+
+
+def gaps_text(report: ParityReport) -> str:
+    """Return the sentences on all that could not be compared."""
+    return " ".join(map(gap_text, report.gaps))
+
+
+def gaps_hint(report: ParityReport) -> str:
+    """Return what to do about the first gap."""
+    gap = report.gaps[0]
+    hint = GAP_HINTS.get(gap.reason, "")
+    if hint or not gap.names:
+        return hint
+    return f"--except '{gap.names[0]}' takes it out of the question."
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return names as a list; of many the first ones and a count."""
+    more = [f"{len(names) - MAX_NAMES:,} more"] if len(names) > MAX_NAMES else []
+    return listing([*names[:MAX_NAMES], *more])
 
 
 def _placements(report: ParityReport, sign: Signs) -> Grid:
     """Return one row per module and parameter: the placements in the first step that differs."""
     difference = report.difference
     step = difference.step if difference else report.tensors[-1].step
+    if not difference and not report.steps and any(own.step < 0 for own in report.tensors):
+        step = min(own.step for own in report.tensors)
     rows: dict[str, dict[str, Comparison]] = {}
     for column, kinds in COLUMNS.items():
         for tensor in report.tensors:
@@ -128,6 +211,8 @@ def _cell(tensor: Comparison | None, difference: Difference | None, sign: Signs)
         text += f" × {tensor.factor:.4g}"
     elif not tensor.explained:
         text = ""
+    if tensor.incomparable:
+        return Text("?", style=colours.QUIET)
     if difference and (tensor.kind, tensor.name) == (difference.kind, difference.name):
         return Text(f"{text} {sign.wrong}".lstrip(), style=colours.WRONG)
     return text if tensor.explained else Text(text or sign.dot, style=colours.QUIET)

@@ -5,30 +5,36 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distdemo.launcher.records import WorldReport
+from distdemo.calls.inspector import Inspector
+from distdemo.errors import UsageError
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.parity.cases import Cases, subject
 from distdemo.parity.compare import Comparing, RunNotes
+from distdemo.parity.gaps import gaps
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import KINDS, Difference, Key, ParityReport, Recording
+from distdemo.parity.records import KINDS, Difference, Gap, Key, ParityReport, Recording
 from distdemo.parity.remarks import remarks
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
-from distdemo.view.format import plural
+from distdemo.view.format import listing, plural
 
 MAX_LINES = 3  # of a program's output
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
 
 
-OnMessage = Callable[[int, Any], bool]
-Start = Callable[[int, Recording, OnMessage], WorldReport]
-"""Function that runs the program on this number of ranks and records it."""
+Start = Callable[..., WorldReport]
+"""Function of a number of ranks, the settings of their recorders and `launcher.local` callbacks.
+
+It runs the program on these ranks and records it.
+"""
 
 
 class _Failed(Exception):
@@ -73,12 +79,14 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
         left.add(rank)
         return len(left) == size  # ends the world: a training may take days
 
-    world = start(size, recording, on_message)
+    inspector = Inspector(WorldSpec(size))
+    notes = inspector.notes
+    world = start(size, (recording, notes), on_message=on_message, poll=inspector.poll)
     read = [read_notes(folder, rank) for rank in range(size)]
     written = [notes for notes in read if notes is not None]
     has_steps = all(notes.steps == recording.steps for notes, _ in written)
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
-        raise _Failed(recording.run, world)
+        raise _Failed(recording.run, inspector.conclude(world)[0])
     printed = world.outcomes[0].output
     return RunNotes(written, replace(world, verdict=None, outcomes=()), printed)
 
@@ -91,15 +99,22 @@ def _compared(
     reference = run(replace(recording, run="reference", start="save" if copies else "keep"))
     report = replace(report, world=reference.world)
     if not reference.keys:
+        unread = [own for notes in reference.notes for own in notes.unread]
+        if unread:
+            names, whats = ({own.name for own in unread}, {own.what for own in unread})
+            gap = Gap("unread", len(unread), tuple(sorted(names)), tuple(sorted(whats)))
+            return replace(report, gaps=(gap,))
         return replace(report, difference=_nothing(reference))
     moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
-    if any(_differing(reference, moved, FAR)):
+    asked = Comparing(reference, moved, reference, recording.without)
+    if any(_differing(asked, moved, FAR)):
         again = run(replace(recording, run="again", start="copy" if copies else "keep"))
-        difference = _not_reproducible(reference, again)
+        difference = _not_reproducible(asked, again)
         if difference is not None:
             return replace(report, difference=difference)
     ranks = run(recording if copies else replace(recording, start="keep"))
-    comparing = Comparing(reference, moved, ranks)
+    comparing = Comparing(reference, moved, ranks, recording.without)
+    excepted = _excepted(comparing)
     mesh, results = comparing.compare()
     return replace(
         report,
@@ -107,10 +122,37 @@ def _compared(
         axes=mesh.axes,
         tensors=comparing.comparisons(results),
         difference=first_difference(Cases(comparing, mesh, results)),
+        gaps=tuple(gaps(comparing, results)),
+        excepted=excepted,
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(remarks(comparing, recording.steps)),
         world=ranks.world,
     )
+
+
+def _excepted(comparing: Comparing) -> tuple[str, ...]:
+    """Return the names of the tensors that were taken out of the question.
+
+    Raises:
+        UsageError: A pattern matches no tensor, or no tensor is left.
+    """
+    names = {key[2]: None for run in comparing.runs for key in run.keys}
+    for pattern in comparing.without:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UsageError(
+                f"--except {pattern} matches no tensor.",
+                f"The program has: {listing([*names][:8])}, ...",
+                "Give the name of a module or parameter as the table shows it, or a pattern such "
+                "as 'experts.*'.",
+            )
+    excepted = [name for name in names if comparing.is_excepted(("", 0, name))]
+    if len(excepted) == len(names):
+        raise UsageError(
+            "--except leaves no tensor to compare.",
+            f"The program has: {listing([*names][:8])}.",
+            "Leave out a pattern.",
+        )
+    return tuple(excepted)
 
 
 def _nothing(reference: RunNotes) -> Difference:
@@ -135,11 +177,12 @@ def _nothing(reference: RunNotes) -> Difference:
 # ---------------------------------------------------------------------------------- reproducibility
 
 
-def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None:
+def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
     """Return the difference between two runs of the reference, or None."""
-    key = next(_differing(reference, again, FAR / 100), None)
+    key = next(_differing(asked, again, FAR / 100), None)
     if key is None:
         return None
+    reference = asked.reference
     kind, step, name = key
     size = plural(len(reference.notes), "rank")
     random = {own for notes in reference.notes for own in notes.random}
@@ -158,12 +201,14 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
     )
 
 
-def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
-    """Yield the tensors that differ by more than this share of their size.
+def _differing(asked: Comparing, other: RunNotes, share: float) -> Iterator[Key]:
+    """Yield the tensors of the reference that differ by more than this share of their size.
 
     The initial parameters of one rank are copied into the second run.
     """
-    in_order = sorted(one.keys, key=lambda key: (key[1], KINDS.index(key[0])))
+    one = asked.reference
+    keys = (key for key in one.keys if not asked.is_excepted(key))
+    in_order = sorted(keys, key=lambda key: (key[1], KINDS.index(key[0])))
     copied = ("start", "initial") if len(one.notes) == 1 else ()
     for key in (key for key in in_order if key[0] not in copied):
         for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
