@@ -39,8 +39,9 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
     facts = []
     if factors and factors.keys() >= {*wrong}:
         facts = [f"In multiples of the reference: {by_rank(factors)}."]
-    holders = {rank: part for rank, (part, _) in case.wholes.items() if all(part.lengths)}
-    zeros = [rank for rank, part in holders.items() if part.norm == 0 < case.reference.norm]
+    holders = {rank: own for rank, own in case.wholes.items() if all(own[0].lengths)}
+    pieces = (case.pieces or holders).items()
+    zeros = [rank for rank, (part, own) in pieces if part.norm == 0 < own.norm]
     unlike = _unlike_axis(cases, case)
     groups = case.equal_ranks()
     is_reduced = len(groups) == 1 and len(groups[0]) > 1

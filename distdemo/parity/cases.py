@@ -48,8 +48,8 @@ class Case:
         parts: Sketch of each rank.
         reference: The reference's.
         tolerance: How far they may differ.
-        pieces: Piece that a rank holds, with the same piece of the reference, by rank. Of a split
-            tensor only the columns of the split dimension are known.
+        pieces: Piece that a rank holds, with the same piece of the reference, by rank, unless both
+            are zero. Of a split tensor only the columns of the split dimension are known.
     """
 
     key: Key
@@ -91,9 +91,7 @@ class Case:
     def factors(self) -> dict[int, float]:
         """Return the factors of the ranks that hold a multiple of their piece of the reference."""
         factors = {
-            rank: multiple(part, own, self.tolerance)
-            for rank, (part, own) in self.pieces.items()
-            if part.norm or own.norm  # zero is any multiple of zero
+            rank: multiple(part, own, self.tolerance) for rank, (part, own) in self.pieces.items()
         }
         return {rank: factor for rank, factor in factors.items() if factor is not None}
 
@@ -148,12 +146,12 @@ class Cases:
         return {step for (_, step, _), is_right in self._gradients.items() if is_right}
 
     @cached_property
-    def right_gradients(self) -> dict[tuple[int, str], bool]:
-        """True for a step and module if the gradients of all its parameters are right."""
-        right: dict[tuple[int, str], bool] = {}
+    def gradients_of(self) -> dict[tuple[int, str], set[bool]]:
+        """Whether gradients are right, by step and module around their parameters."""
+        right: dict[tuple[int, str], set[bool]] = {}
         for (_, step, name), is_right in self._gradients.items():
             for home in enclosing(name):
-                right[step, home] = right.get((step, home), True) and is_right
+                right.setdefault((step, home), set()).add(is_right)
         return right
 
     def case(self, key: Key) -> Case:
@@ -161,7 +159,11 @@ class Cases:
         parts = self.comparing.parts(key)
         reference = self.comparing.references(key)[0]
         tolerance = self.comparing.tolerance(key)
-        pieces = dict(self._pieces(key, parts, reference))
+        pieces = {
+            rank: (part, own)
+            for rank, (part, own) in self._pieces(key, parts, reference)
+            if part.norm or own.norm
+        }
         return Case(key, self.results[key], parts, reference, tolerance, pieces)
 
     def _pieces(
@@ -170,7 +172,7 @@ class Cases:
         ways = self.placement(("initial", 0, key[2]))
         splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
         for rank, part in enumerate(parts):
-            if part is None or not all(part.lengths) or part.norm == reference.norm == 0:
+            if part is None or not all(part.lengths):
                 continue
             if part.lengths == reference.lengths:
                 yield rank, (part, reference)

@@ -122,10 +122,9 @@ def parity(session: Session, options: ParityOptions) -> Result:
     from distdemo.parity.view import gaps_hint, gaps_text, parity_view, verdict_text
 
     found = report.difference
+    errors: tuple[Error, ...] = ()
     if found is not None:
         errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),)
     elif report.gaps:
         errors = (Error(verdict_text(report), gaps_text(report), gaps_hint(report)),)
-    else:
-        errors = ()
     return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))

@@ -149,7 +149,7 @@ def _joins_rows(cases: Cases, case: Case) -> bool:
     This is sequence parallelism: the ranks' rows are joined before a layer.
     """
     key = cases.comparing.first_output(case.key)
-    if key not in cases.results:
+    if key is None or key not in cases.results:
         return False
     output = cases.case(key)
     return any(

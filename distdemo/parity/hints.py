@@ -63,8 +63,8 @@ HINTS = {
     "on, such as whether a gradient is finite.",
     "unheld": "No optimizer holds it: create the optimizer after the model is wrapped, sharded or "
     "moved, from the parameters that the model then has.",
-    "unseen": "Reduce its gradient over the ranks before the update. parity sees gradients that are "
-    "in .grad when an optimizer steps, or when the model is called again.",
+    "unseen": "Reduce its gradient over the ranks before the update. parity sees gradients that "
+    "are in .grad when an optimizer steps, or when the model is called again.",
     "parameter": "Check what happens between the reduction and the step: a step that some ranks "
     "skip, an update that isn't sent, an update outside the optimizer.",
 }

@@ -111,7 +111,7 @@ def _wrong_later(cases: Cases) -> dict[Key, bool]:
     """
     later: dict[Key, bool] = {}
     wrong: dict[int, bool] = {}
-    for key, result in reversed(cases.results.items()):
+    for key, result in reversed([*cases.results.items()]):
         kind, step, _ = key
         if kind in ("input", "output"):
             later[key] = wrong.get(step, False) or ("loss", step, "loss") not in cases.results
@@ -154,9 +154,10 @@ def _is_made_up_for(cases: Cases, key: Key) -> bool:
     if kind == "loss":
         return cases.results[key].holds and step in cases.steps_with_right_gradients
     homes = ((step, home) for home in (name, *enclosing(name)))
-    return next(
-        (cases.right_gradients[own] for own in homes if own in cases.right_gradients), False
-    )
+    right = next((cases.gradients_of[own] for own in homes if own in cases.gradients_of), {False})
+    case = cases.case(key)
+    is_longer = max(case.rows.values(), default=0) > case.reference.rows
+    return True in right if is_longer else right == {True}
 
 
 def _is_shared_loss(cases: Cases, key: Key) -> bool:

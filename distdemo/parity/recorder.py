@@ -340,6 +340,8 @@ class Recorder:
             self._put(Note(kind, step, name, _dtype(tensor), (dim,), (width,), rows, line), [sums])
         else:
             sketch[0] += sums
+            if kind == "loss":  # one number, the sum over the micro-batches
+                sketch[0][1] = sketch[0][0] ** 2
             self._tensors[known.key] = replace(known, rows=known.rows + rows), sketch
 
     def _add_whole(
@@ -458,7 +460,7 @@ class Recorder:
 def _is_transformed() -> bool:
     """Return True while torch.func or torch.jit transforms the program on this thread."""
     is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return is_transformed or torch.jit.is_tracing()  # type: ignore[no-untyped-call]  # torch's
+    return is_transformed or torch._C._is_tracing()
 
 
 def _without_modes() -> AbstractContextManager[Any]:

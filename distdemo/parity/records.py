@@ -343,4 +343,5 @@ class ParityReport:
     @property
     def ok(self) -> bool:
         """True if the program computes on N ranks what the reference computes."""
-        return self.verdict == "agrees"
+        verdict: str = self.verdict
+        return verdict == "agrees"

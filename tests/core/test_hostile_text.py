@@ -98,8 +98,8 @@ def written_in(name: str) -> dict[str, tuple[re.Pattern[str], str]]:
     return found
 
 
-def patterns() -> dict[str, tuple[re.Pattern[str], bool]]:
-    """Return every pattern of the package by its place, and whether it is only ever anchored."""
+def patterns() -> dict[str, tuple[re.Pattern[str], set[str]]]:
+    """Return every pattern of the package by its place, with the methods it is used with."""
     methods: dict[str, set[str]] = {}
     for tree in modules().values():
         for call in calls(tree):
@@ -108,12 +108,11 @@ def patterns() -> dict[str, tuple[re.Pattern[str], bool]]:
     found = {}
     for name in modules():
         for constant, value in vars(importlib.import_module(name)).items():
-            used = methods.get(constant, set())
+            used = methods.get(constant) or set(METHODS)
             for pattern in members(value):
-                anchored = bool(used) and used <= set(ANCHORED)
-                found[f"{name}.{constant} {pattern.pattern}"] = pattern, anchored
+                found[f"{name}.{constant} {pattern.pattern}"] = pattern, used
         for place, (pattern, method) in written_in(name).items():
-            found[place] = pattern, method in ANCHORED
+            found[place] = pattern, {method}
     return found
 
 
@@ -219,12 +218,12 @@ def search_all(progress: Connection) -> None:
     warnings.simplefilter("ignore")  # of imports
     every = patterns()
     assert len(every) > 60
-    for place, (pattern, anchored) in every.items():
+    for place, (pattern, used) in every.items():
         begin(place, progress)
         for text in hostile(pattern):
-            pattern.fullmatch(text)
-            pattern.match(text)
-            if not anchored:
+            for method in used & set(ANCHORED):
+                getattr(pattern, method)(text)
+            if not used <= set(ANCHORED):
                 pattern.sub("", text)
 
 

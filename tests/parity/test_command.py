@@ -406,6 +406,97 @@ def test_a_verdict_says_what_was_compared(command, tmp_path, text, words, verdic
     assert bool(document.get("excepted")) is ("--except" in words)
 
 
+PIPELINE = """
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+whole = nn.ModuleDict((i, nn.Sequential(nn.Linear(6, 6), nn.Tanh())) for i in "01")
+mine = whole[str(rank)] if size == 2 else nn.Sequential(whole["0"], whole["1"])
+optimizer = torch.optim.SGD(mine.parameters(), lr=0.1)
+source = torch.Generator().manual_seed(1)
+loss = nn.functional.mse_loss
+if size == 2:
+    stage = PipelineStage(mine, rank, size, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss)
+for _ in range(3):
+    x, y = torch.randn(2, 8, 6, generator=source)
+    optimizer.zero_grad()
+    if size == 1:
+        loss(mine(x), y).backward()
+    elif rank == 0:
+        schedule.step(x)
+    else:
+        schedule.step(target=y, losses=[])
+        mine[0].weight.grad.mul_(FACTOR)
+    optimizer.step()
+"""
+NORMALISER = """
+class Normaliser(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+normaliser = Normaliser()
+for _ in range(3):
+    optimizer.zero_grad()
+    net(normaliser(x)).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    optimizer.step()
+"""
+FLAT = """
+import warnings
+
+warnings.simplefilter("ignore")  # some releases say that it is deprecated
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+net = FullyShardedDataParallel(net[:2].append(nn.Linear(6, 3)), device_id=x.device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+"""
+CLIPPED = """
+from torch.distributed.fsdp import fully_shard
+
+with torch.no_grad():
+    net[0].bias[3:] -= 100  # the gradient of these rows is zero, on the second rank all of it
+fully_shard(net, mesh=dist.device_mesh.init_device_mesh("cpu", (size,)))
+for _ in range(3):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    gradients = [own.grad.to_local() for own in net.parameters()]
+    norm = sum(own.square().sum() for own in gradients).sqrt()
+    for own in gradients:
+        own *= 0.1 / norm
+    optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("text", "cause", "name", "what"),
+    [
+        (PIPELINE.replace("FACTOR", "1"), "", "", ""),
+        (PIPELINE.replace("FACTOR", "2"), "gradient", "1.0.weight", "is 2 times the reference"),
+        (NORMALISER, "forward", "Normaliser", "is not the reference's"),
+        pytest.param(FLAT, "shape", "_flat_param", "", marks=averaging),
+        pytest.param(CLIPPED, "gradient", "2.bias", "a different factor on each", marks=averaging),
+    ],
+)
+def test_the_tensor_itself_is_named(command, tmp_path, text, cause, name, what):
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + text, encoding="utf-8")
+    document = command.document("parity", path, "-n", 2, status=int(bool(cause)))
+    difference = document.get("difference", {"cause": "", "name": "", "what": ""})
+    for gap in document.get("gaps", []):
+        difference = {"cause": gap["reason"], "name": gap["names"][0], "what": ""}
+    assert (difference["cause"], difference["name"]) == (cause, name), difference
+    assert what in difference["what"]
+
+
 @pytest.mark.processes
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
