@@ -16,6 +16,7 @@ Environ = Mapping[str, str]
 
 _ALONE = "Or use --launcher local to start a world on this machine only."
 _MOST = 2**31 - 1  # ranks and ports are C ints to every engine
+MAX_DEPTH = 4  # of brackets in a list of hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +277,8 @@ def _first_slurm_host(environ: Environ) -> str:
         UsageError: There is no list of hosts, or it can't be parsed.
     """
     text = environ.get("SLURM_STEP_NODELIST", "").strip()
-    while (first := re.sub(r"\[([^][,-]+)[^][]*\]", r"\1", text)) != text:  # innermost brackets
-        text = first
+    for _ in range(MAX_DEPTH):  # innermost brackets first
+        text = re.sub(r"\[([^][,-]+)(?:[,-][^][]*)?\]", r"\1", text)
     host = re.split(r"[,\s]", text)[0]
     if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
         raise UsageError(

@@ -108,7 +108,7 @@ class MistakeReport:
         findings: Finding of the sanitizer in another run of it.
         repaired: Outcomes of the repaired program.
         problems: Differences from the documentation.
-        warnings: Warnings of the sanitizer in that run.
+        warnings: Warnings and notes of the sanitizer in that run.
         stopped: Reason why its comparison of calls stopped early; empty if it did not.
         gaps: What ranks couldn't look at.
     """

@@ -47,7 +47,7 @@ def try_mistake(mistake: Example, world: WorldSpec) -> MistakeReport:
     outcomes = try_example(mistake, world)
     inspector = Inspector(world)
     _, findings = inspector.conclude(run_example(mistake, world, inspector=inspector))
-    warnings = inspector.warnings()
+    warnings = (*inspector.warnings(), *inspector.judge.notes())
     stopped = "" if findings else inspector.stopped
     patient = replace(world, stall=STALL_TIMEOUT_S)
     repaired = rank_outcomes(mistake, run_example(mistake, patient, repaired=True))

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from distdemo.calls.records import Level
 from distdemo.calls.text import gap_texts
 from distdemo.calls.view import finding_view
 from distdemo.learn.catalogue import STEPS, Example
@@ -43,6 +44,8 @@ LEGEND = (
     "group, in its reports, is all ranks.\n"
     "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 )
+SEEN: dict[Level, str] = {"error": "found", "warn": "warned of", "note": "noted"}
+"""Text for the weightiest level of what the sanitizer has seen."""
 STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
 NOTHING = "No finding: all ranks make the same calls in the same order."
 
@@ -274,8 +277,8 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         if mistake.link:
             yield Paragraph(f"Seen in practice: {mistake.link}")
         yield Paragraph()
-    seen = "found" if report.findings else "warned of"
-    seen = seen if mistake.finding else "not found"
+    levels = {finding.level for finding in (*report.findings, *report.warnings)}
+    seen = next((word for level, word in SEEN.items() if level in levels), "not found")
     text = f"{seen} by the sanitizer, correct when repaired." if report.ok else ""
     text += " ".join(report.problems)
     yield Summary(f"{mistake.name} over {report.backend}: {text}", ok=report.ok)

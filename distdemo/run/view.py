@@ -120,12 +120,13 @@ def _replicas_text(replicas: ReplicaSteps) -> str:
     if replicas.checks:
         text += f" and {plural(replicas.checks, 'check')} of the program"
     if not (replicas.steps or replicas.checks):
-        return f"{text}: no optimizer made one."
+        return f"{text}: none was seen. Steps within a backward pass aren't compared."
     if replicas.unmarked:
         text += ". Not compared, as DDP doesn't hold them and they were neither broadcast nor "
         text += f"averaged: {_names(replicas.unmarked)}"
     if replicas.diverged:
-        text += f". They started equal on all ranks and differ now: {_names(replicas.diverged)}"
+        text += ". They started equal on all ranks and differed when last seen: "
+        text += _names(replicas.diverged)
     if replicas.excluded:
         text += f". Left out by --except: {_names(replicas.excluded)}"
     if replicas.unmatched:

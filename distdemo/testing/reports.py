@@ -104,7 +104,7 @@ def merged(
         result.stopped = "" if findings else inspector.stopped
         result.gaps = inspector.gaps()
     if world.verdict is not None:
-        _fail(result, item, world, reports, findings)
+        _fail(result, item, world, reports, findings or result.findings)
         if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:
             result.longrepr.addsection("calls of all ranks", _calls(inspector.judge.calls()))
         return result

@@ -23,7 +23,7 @@ LONG = ["bench", "--sizes", "8,32", "--iters", "30000"]
 REFUSED = (
     ("all-reduce links", "bench links takes no operation before it.", "Try distdemo bench links."),
     ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
-    ("-f 1", "--step-factor 1: not a whole number from 2 to", "Try --step-factor 2."),
+    ("-f 1", "--step-factor 1: not a whole number of at least 2.", "Try --step-factor 2."),
     ("-e 1T", "The tensors of 2 ranks need ", "fewer ranks."),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
     ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Did you mean --algorithm ring?"),

@@ -33,7 +33,8 @@ def report() -> MistakeReport:
     """Return a mistake that differs from its documentation, with every kind of outcome."""
     row = Row((1, 2), "all_reduce(SUM, float32[3])", "shape.py:11 in work")
     finding = Finding("shape", "The sizes don't fit together.", (row,), "", "They must.")
-    shift = replace(finding, kind="shift", what="Call 1 came from different lines.")
+    what = "Call 1 came from different lines."
+    shift = replace(finding, kind="shift", what=what, level="warn")
     right = outcomes(*[("right", 20.0, 20.0)] * 6)
     wrong = outcomes(
         ("hang", None, 20.0, "in all_reduce at shape.py:11"),

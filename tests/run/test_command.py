@@ -224,7 +224,7 @@ def test_a_rank_refuses_what_the_source_can_not_decide(command, tmp_path):
     program.write_text(PROGRAM)
     for name, expected in (
         ("rum", "prog.py defines: work, waits."),
-        ("work", "can't be called with []"),
+        ("work", "can't be called with ()"),
         ("waits", "it returned a coroutine, which the program must run"),
     ):
         code, out, err = command("run", f"{program}:{name}", "-n", "1")

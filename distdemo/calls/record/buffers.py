@@ -201,6 +201,11 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         return result
 
     @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Let torch compile the program's functions, as it does without a mode."""
+        return True
+
+    @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Keep torch from importing its compiler, which takes longer than importing torch."""
         return False
