@@ -31,11 +31,11 @@ CELL_FILES = ("<shell ", "<In[")
 """Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # the whole name
 _HEADER = re.compile(r"^(?P<is_current>Current t|T)hread 0x", re.MULTILINE)
 _WAITS = ("/torch/distributed/", "/torch/futures/")
 """Packages whose public functions wait for other ranks."""
-_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+) in (?P<function>.+)')
 
 
 def write_stacks_to(fd: int) -> None:
@@ -139,4 +139,5 @@ def is_installed(file: str) -> bool:
 
 def original_name(function: str) -> str:
     """Return a function's name in the source, also if torch's compiler has split it."""
-    return _RESUMED.sub(r"\1", function)
+    match = _RESUMED.fullmatch(function)
+    return match[1] if match else function
