@@ -30,7 +30,7 @@ from typing import Any, Literal, get_type_hints
 
 HERE = Path(__file__).parent
 WRONG = "  # wrong"
-RIGHT = re.compile(r"(\s*)# right: (.*)")
+RIGHT = re.compile(r"^(\s*)# right: (.*)")
 OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
 lost: it lost a peer or was stopped with the other ranks."""

@@ -44,7 +44,8 @@ _TIMEOUT = re.compile(
 )
 _STATUS = re.compile(
     r"\[PG (?:ID )?(\w{1,99})(?: PG GUID ([^\s(]{1,99}))?\s?(?:\(([^)]{0,99})\))? Rank (\d{1,5})\]"
-    r".*?at work(?: sequence id)?: (\d{1,15}).*?last enqueued (?:NCCL )?work: (-?\d{1,15}), "
+    r".{0,300}?at work(?: sequence id)?: (\d{1,15}).{0,99}?last enqueued (?:NCCL )?work: "
+    r"(-?\d{1,15}), "
     r"last completed (?:NCCL )?work: (-?\d{1,15})"
 )
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}), in (.+)$')

@@ -20,7 +20,7 @@ _UNSAFE = re.compile(
 )
 # ECMA-48: CSI … final byte; OSC and similar strings with terminator; two-byte escapes.
 _ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])", re.DOTALL
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])"
 )
 
 
