@@ -136,6 +136,8 @@ def test_torch_is_imported_only_for_marked_tests(tmp_path: Path) -> None:
         pytest.mark.ranks(2, nodes=3),
         pytest.mark.ranks(2, timeout=0),
         pytest.mark.ranks(2, sanitize=False, strict=True),
+        pytest.mark.ranks(2, sanitize=False, findings="p2p=off"),
+        pytest.mark.ranks(2, findings="ranks=off"),
     ],
 )
 def test_invalid_marks_are_rejected(mark: pytest.MarkDecorator) -> None:
@@ -166,7 +168,10 @@ def test_warnings_of_the_sanitizer(start: Start, tmp_path: Path) -> None:
         len(case.findall("properties/property[@name='ranks_warning']"))
         for case in ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own file
     ]
-    assert noted == [1] * 7, noted
+    assert sorted(noted) == [0] + [1] * 7, noted
+    off = ET.parse(report).getroot().find(".//property[@name='ranks_off']")  # noqa: S314 - likewise
+    assert off is not None
+    assert off.get("value") == "replicas"
 
 
 def test_all_warnings_of_the_sanitizer_can_be_failures(start: Start, tmp_path: Path) -> None:

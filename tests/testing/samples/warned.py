@@ -48,6 +48,11 @@ def test_is_expected(rank):
     train(rank)
 
 
+@pytest.mark.ranks(2, timeout=120, strict=True, findings="replicas=off")
+def test_is_off(rank):
+    train(rank)
+
+
 @pytest.mark.ranks(2, timeout=120)
 class TestSuite(RanksTestCase):
     def test_method(self):
