@@ -63,6 +63,7 @@ class Inspector:
     ) -> None:
         self._ranks = range(world.world_size) if ranks is None else ranks
         self._rings: list[Ring] = []
+        self._received = False  # since the last call of `has_progress`
         self.judge = Judge(world.world_size, timeline)
         self.notes = Notes("", 0)
         """Recording settings for the ranks; without a path if shared memory is unavailable."""
@@ -97,6 +98,16 @@ class Inspector:
             self.judge.poll()
         return self.judge.finding is not None
 
+    def has_progress(self) -> bool:
+        """Return True if a rank has made a call, or has returned from one, since the last time."""
+        received = self._received
+        self._received = False
+        return received
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return what the launcher calls while the ranks of this machine run."""
+        return {"poll": self.poll, "has_progress": self.has_progress}
+
     def check(self) -> bool:
         """Return True if there is a certain finding now that no rank is making calls."""
         with self._guard():
@@ -113,7 +124,7 @@ class Inspector:
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what ranks couldn't look at, of what the user asked about."""
-        return tuple(gap for gap in self.judge.matcher.gaps() if gap.is_asked)
+        return tuple(gap for gap in self.judge.gaps() if gap.is_asked)
 
     def relay(self) -> list[tuple[int, str]]:
         """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""
@@ -131,6 +142,7 @@ class Inspector:
             True if there is a finding and the world should end.
         """
         if isinstance(text, str):
+            self._received = True
             self.judge.feed(rank, text.encode())
         return self.judge.finding is not None
 
@@ -166,6 +178,7 @@ class Inspector:
     def _feed(self) -> None:
         for rank, ring in zip(self._ranks, self._rings, strict=False):
             if piece := ring.read():
+                self._received = True
                 self.judge.feed(rank, piece)
 
     def _add_ends(self, outcomes: Sequence[Outcome | None]) -> None:
@@ -309,7 +322,7 @@ def run_noted(
     work = (inspector.notes, target, args)
     modules = (__name__, "distdemo.calls.record.hooks")
     report, findings = inspector.conclude(
-        run_world(world, _run_recorded, work, poll=inspector.poll, modules=modules)
+        run_world(world, _run_recorded, work, **inspector.callbacks(), modules=modules)
     )
     if findings:
         return report

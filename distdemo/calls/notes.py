@@ -56,7 +56,6 @@ MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
 Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
 """Moment at which parameters are compared; see `Parameters`."""
-"""Kind of what a rank couldn't look at; see `UnseenNote`."""
 
 
 class Ring:

@@ -56,9 +56,9 @@ def parse_levels(text: str) -> dict[Kind, Level]:
         kind = next((kind for kind in KIND_NAMES if kind == name), None)
         level = next((level for level in LEVEL_NAMES if level == given), None)
         if kind is None:
-            raise ValueError(f"{name!r} is no kind of finding. Kinds: {', '.join(KIND_NAMES)}.")
+            raise ValueError(f"There is no kind {name!r}. Kinds: {', '.join(KIND_NAMES)}.")
         if level is None:
-            raise ValueError(f"{given!r} is no level. Levels: {', '.join(LEVEL_NAMES)}.")
+            raise ValueError(f"There is no level {given!r}. Levels: {', '.join(LEVEL_NAMES)}.")
         if levels.setdefault(kind, level) != level:
             raise ValueError(f"{kind} has two levels, {levels[kind]} and {level}.")
     return levels

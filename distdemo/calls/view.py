@@ -13,8 +13,9 @@ LABELS: dict[Level, str] = {"error": "", "warn": "Warning: ", "note": "Note: "}
 
 def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
-    yield Paragraph(f"{LABELS[finding.level]}{finding.what}")
+    is_problem = finding.level != "note"
+    yield Paragraph(f"{LABELS[finding.level]}{finding.what}", is_problem=is_problem)
     if rows := reason(finding):
-        yield Paragraph(rows, verbatim=True)
+        yield Paragraph(rows, verbatim=True, is_problem=is_problem)
     if finding.rule:
-        yield Paragraph(finding.rule)
+        yield Paragraph(finding.rule, is_problem=is_problem)

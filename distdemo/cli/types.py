@@ -104,7 +104,9 @@ def numbers(what: str, example: str, least: int = 0) -> Callable[[Any], Numbers]
         parts = [part.strip() for part in text.split(",")]
         parsed = Numbers(map(_whole, parts))
         if not all(least <= number <= MAX_BYTES for number in parsed):
-            raise BadValue(text, f"these are not {what} of at least {least}.", "", example)
+            is_large = max(parsed) > MAX_BYTES
+            limits = f"from {least} to {MAX_BYTES:,}" if is_large else f"of at least {least}"
+            raise BadValue(text, f"these are not {what} {limits}.", "", example)
         return parsed
 
     return parse

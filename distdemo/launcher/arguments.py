@@ -102,7 +102,9 @@ def bind_texts(
 def _numbers(
     signature: inspect.Signature, preset: typing.Container[str], rank: int, size: int
 ) -> list[tuple[inspect.Parameter, int]]:
-    """Return the first parameters that are rank and world size, with their values.
+    """Return the parameters that are rank and world size, with their values.
+
+    They are the first ones; if those are keyword-only, they may have any order.
 
     Args:
         signature: Signature of the function.
@@ -116,11 +118,12 @@ def _numbers(
         if parameter.name not in preset
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    names = [parameter.name for parameter in taken[:2]]
-    if names[:1] != ["rank"]:
-        return []
-    count = 2 if names[-1] in SIZES else 1
-    return list(zip(taken[:count], (rank, size), strict=False))
+    in_order = [parameter for parameter in taken if parameter.kind in _IN_ORDER][:2]
+    by_name = [parameter for parameter in taken if parameter.kind is parameter.KEYWORD_ONLY]
+    candidates = [*in_order, *by_name]
+    is_first = in_order[0].name == "rank" if in_order else "rank" in [p.name for p in by_name]
+    values = {"rank": rank} | dict.fromkeys(SIZES, size)
+    return [(p, values[p.name]) for p in candidates if is_first and p.name in values]
 
 
 # ------------------------------------------------------------------------------------------- types

@@ -79,6 +79,7 @@ class Callbacks:
             arrives, and periodically with an empty piece.
         poll: Called periodically with the outcome of each rank, None for one that runs. True ends
             the world at once.
+        has_progress: Called after `poll`; True if ranks have done something since the last time.
         relay: Called periodically in a process without rank 0, for further values that its ranks
             have for ``on_message``.
     """
@@ -87,6 +88,7 @@ class Callbacks:
     on_message: OnMessage | None = None
     on_output: OnOutput | None = None
     poll: Poll | None = None
+    has_progress: Callable[[], bool] | None = None
     relay: Relay | None = None
 
 
@@ -367,6 +369,8 @@ class Workers:
             for rank, outcome in self._peers.outcomes.items():
                 outcomes[rank] = outcome
             self._ended_early |= self._callbacks.poll(outcomes)
+        if self._callbacks.has_progress is not None and self._callbacks.has_progress():
+            self._progress_at = time.monotonic()
 
     def _record_progress(self, worker: Worker) -> None:
         self._progress_at = time.monotonic()

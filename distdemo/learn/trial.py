@@ -105,15 +105,15 @@ def run_example(
         inspector: Sanitizer of the world, or None.
     """
     notes = None
-    poll = None
+    callbacks: dict[str, Any] = {}
     if inspector is not None:
         notes = replace(inspector.notes, buffers=example.finding == "buffers")
-        poll = inspector.poll
+        callbacks = inspector.callbacks()
     # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
     with temporary_folder("distdemo-learn-") as folder:
         file = folder / f"{example.module}.py"
         file.write_text(example.repaired if repaired else example.program, encoding="utf-8")
-        return run_world(world, work, (str(file), notes), poll=poll)
+        return run_world(world, work, (str(file), notes), **callbacks)
 
 
 def work(rank: Rank, file: str, notes: Notes | None) -> Any:

@@ -45,7 +45,7 @@ LEGEND = (
     "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 )
 SEEN: dict[Level, str] = {"error": "found", "warn": "warned of", "note": "noted"}
-"""Text for the weightiest level of what the sanitizer has seen."""
+"""Word for the most severe level of the findings, the first that there is."""
 STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
 NOTHING = "No finding: all ranks make the same calls in the same order."
 

@@ -54,7 +54,7 @@ def _findings(given: Any) -> dict[Kind, Level]:
     try:
         return parse_levels(given) if isinstance(given, str) else given
     except ValueError as error:
-        raise BadValue(given, "no levels of findings.", str(error), "buffers=warn") from None
+        raise BadValue(given, "these are not levels.", str(error), "buffers=warn") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def run(session: Session, options: RunOptions) -> Result:
         errors=(Error("Interrupted."),) if report.world is None else (),
         partial=options.calls
         or has_output
-        or bool(report.warnings or report.notes)
+        or bool(report.warnings or report.notes or report.gaps or report.levels)
         or any(own.text for own in report.ranks),
         files=() if timeline is None else timeline.files,
     )
@@ -284,7 +284,8 @@ def _execute(
             preload(program)
             if options.sanitize != "off":
                 inspector, timeline = _sanitizer(session, options, world)
-                for name in ("poll", "on_message", "relay"):
+                callbacks |= inspector.callbacks()
+                for name in ("on_message", "relay"):
                     callbacks[name] = getattr(inspector, name)
             work = (program, options.pdb, inspector and inspector.notes)
             ended = session.start(world, run_program, work, **callbacks)
@@ -351,7 +352,7 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         notes=tuple(judge.notes()),
         shake=options.shake,
         replicas=judge.matcher.compared_steps() if options.check_replicas else None,
-        gaps=judge.matcher.gaps(),
+        gaps=judge.gaps(),
         stopped="" if report.findings or report.interrupted else inspector.stopped,
         rpc=judge.matcher.uses_rpc,
     )

@@ -63,7 +63,7 @@ def run_view(
     for finding in (*report.warnings, *report.notes):
         yield from finding_view(finding)
     for text in gap_texts(report.stopped, report.gaps):
-        yield Paragraph(text)
+        yield Paragraph(text, is_problem=True)
     if report.rpc:
         yield Paragraph("Calls through RPC were not compared, only init_rpc and rpc.shutdown.")
     if report.replicas is not None and world is not None and world.ok:
@@ -74,7 +74,8 @@ def run_view(
     is_unsure = report.ok and not report.complete
     yield Summary(_verdict(report), None if is_unsure else report.ok, "!")
     file = report.program.name
-    if report.ok and is_compared and not (report.program.function or report.calls):
+    is_idle = not (report.program.function or report.calls or report.gaps)
+    if report.ok and is_compared and is_idle:
         yield Paragraph(
             f"{file} made no call of torch.distributed. To run a function on every rank:"
         )
@@ -104,12 +105,17 @@ def _verdict(report: RunReport) -> str:
 def _incomplete(report: RunReport) -> list[str]:
     """Return what was asked and not looked at, in short."""
     asked = {gap.what for gap in report.gaps if gap.is_asked}
-    has_replicas = report.replicas is None or report.replicas.complete
+    replicas = report.replicas
+    lacks = replicas is not None and (
+        bool(replicas.unmarked) or not (replicas.compared or replicas.checks)
+    )
     what = {
         "their calls were not compared to the end": report.stopped,
         "not all calls were compared": "calls" in asked,
         "not all tensors were watched": "buffers" in asked,
-        "not all parameters were compared": not has_replicas or asked & {"tensors", "replicas"},
+        "gradients were not looked at to the end": "gradients" in asked,
+        "not all parameters were compared": lacks or asked & {"tensors", "replicas"},
+        "a pattern of --except matches nothing": replicas is not None and replicas.unmatched,
     }
     return [text for text, is_so in what.items() if is_so]
 
@@ -122,10 +128,10 @@ def _replicas_text(replicas: ReplicaSteps) -> str:
     if not (replicas.steps or replicas.checks):
         return f"{text}: none was seen. Steps within a backward pass aren't compared."
     if replicas.unmarked:
-        text += ". Not compared, as DDP doesn't hold them and they were neither broadcast nor "
-        text += f"averaged: {_names(replicas.unmarked)}"
+        text += ". Not compared, as DDP doesn't hold them and no broadcast or average of them was "
+        text += f"seen: {_names(replicas.unmarked)}"
     if replicas.diverged:
-        text += ". They started equal on all ranks and differed when last seen: "
+        text += ". They were equal at the start and differed when last compared: "
         text += _names(replicas.diverged)
     if replicas.excluded:
         text += f". Left out by --except: {_names(replicas.excluded)}"

@@ -193,7 +193,7 @@ class _Server:
                 run_test,
                 (item, folder, inspector and inspector.notes, self._terminal),
                 on_message=received.on_message,
-                poll=None if inspector is None else inspector.poll,
+                **({} if inspector is None else inspector.callbacks()),
             )
         except KeyboardInterrupt as stop:
             interrupted = report_of(stop)

@@ -430,6 +430,7 @@ def severed(rank: int, wrong: bool) -> None:
         dist.all_reduce(mean)
     else:
         mean = all_reduce(mean)  # type: ignore[no-untyped-call]
+    (weight * 2).sum().backward()  # type: ignore[no-untyped-call]  # of another graph
     mean.square().sum().backward()  # type: ignore[no-untyped-call]
 
 

@@ -86,7 +86,7 @@ def test_later_calls_are_compared_after_a_lowered_finding(start: Start, tmp_path
 
 @pytest.mark.parametrize("text", ["", "bufers=warn", "order", "order=none", "p2p=off,p2p=warn"])
 def test_levels_that_can_not_be_parsed(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (kind|level)|two levels"):
+    with pytest.raises(ValueError, match=r"There is no (kind|level)|two levels"):
         parse_levels(text)
 
 
@@ -113,7 +113,7 @@ def work(rank):
 @pytest.mark.parametrize(
     ("excluded", "sign", "line"),
     [
-        ([], "✗", "averaged: expert.weight, expert.bias."),
+        ([], "✗", "was seen: expert.weight, expert.bias."),
         (["--except", "expert.*"], "✓", "Left out by --except: expert.weight, expert.bias."),
         (["--except=expert.*", "--except=x"], "✗", "--except matches no parameter: x."),
         (["--except", "*"], "✗", "--check-replicas compared 0 of 2 steps."),

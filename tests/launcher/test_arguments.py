@@ -33,6 +33,9 @@ def positional(rank: int, /, size: int, batch: int) -> None: ...
 def named(*, rank: int = 0) -> None: ...
 
 
+def reordered(*, world_size: int = 1, rank: int = 0) -> None: ...
+
+
 def half_named(rank: int, *, world_size: int) -> None: ...
 
 
@@ -95,6 +98,7 @@ def test_texts_become_the_types_of_the_parameters() -> None:
 def test_a_rank_that_is_named_only_is_given_by_name() -> None:
     assert given(bind_texts(named, 1, 4, [])) == ((), {"rank": 1})
     assert given(bind(named, 1, 4, ())) == ((), {"rank": 1})
+    assert given(bind(reordered, 1, 4, ())) == ((), {"rank": 1, "world_size": 4})
     assert given(bind(half_named, 1, 4, ())) == ((1,), {"world_size": 4})
     assert given(bind(named_late, 1, 4, (3,))) == ((3,), {})
 

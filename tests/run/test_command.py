@@ -183,7 +183,7 @@ REFUSED = {
     "prog.py --pdb 0 --format json": "",
     "prog.py --ranks 9": "--ranks 9: there is no such rank.",
     "prog.py --stall soon": "--stall soon: not a positive number of seconds.",
-    "prog.py --findings bufers=warn": "--findings bufers=warn: no levels of findings.",
+    "prog.py --findings bufers=warn": "--findings bufers=warn: these are not levels.",
     "prog.py --findings p2p=off --no-sanitize": "--no-sanitize can't be used here.",
     "prog.py --except head.*": "--except requires --check-replicas.",
     f"{'x' * 300}.py": "There is no file",

@@ -16,12 +16,19 @@ from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handles, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
-from distdemo.calls.records import CallCount, Finding, Level, Levels
+from distdemo.calls.records import CallCount, Finding, Gap, Kind, Level, Levels, Unseen
 from distdemo.calls.timeline import Timeline
 from distdemo.launcher.verdict import ranks_of
 
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
+FOR_FINDINGS: dict[Unseen, Kind] = {
+    "buffers": "buffers",
+    "gradients": "severed",
+    "replicas": "replicas",
+    "tensors": "replicas",
+}
+"""Kind of the findings that need what a rank looks at."""
 
 
 class Judge:
@@ -139,6 +146,12 @@ class Judge:
     def notes(self) -> list[Finding]:
         """Return the remarks so far."""
         return [finding for finding in self._others() if finding.level == "note"]
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return what ranks couldn't look at. Nobody asked about findings that are off."""
+        off = {what for what, kind in FOR_FINDINGS.items() if self.levels.get(kind) == "off"}
+        gaps = self.matcher.gaps()
+        return tuple(replace(gap, is_asked=gap.is_asked and gap.what not in off) for gap in gaps)
 
     def _first_error(self, running: Mapping[int, str] | None = None) -> Finding | None:
         """Return the first finding whose level is error, and lower those before it.

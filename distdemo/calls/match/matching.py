@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
-from operator import attrgetter
 from typing import TypeVar
 
 from distdemo.calls.match.pairing import Pairing
@@ -432,7 +431,9 @@ class Matcher:
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what ranks couldn't look at, in the order of the first notes."""
-        asked = {"calls", "buffers"} | ({"tensors", "replicas"} if self.strict_replicas else set())
+        asked = {"calls", "buffers", "gradients"} | (
+            {"tensors", "replicas"} if self.strict_replicas else set()
+        )
         return tuple(
             Gap(
                 note.what,
@@ -488,10 +489,6 @@ class Matcher:
         finding = Finding(kind, what, rows, "", rule, both)
         send.wrong = receive.wrong = self._report(send.rank, finding, send)
 
-    def first(self) -> Problem | CallSet | None:
-        """Return the problem that comes first in the order of the ranks' calls."""
-        return min(self.problems, key=attrgetter("place"), default=None)
-
     # --------------------------------------------------------------------------------- findings
 
     def shifts(self) -> list[Finding]:
@@ -506,7 +503,7 @@ class Matcher:
 
     @property
     def notes(self) -> list[Finding]:
-        """Calls that are right or wrong depending on what nobody has seen."""
+        """Return remarks on calls that may be right, depending on how their results are used."""
         notes = []
         for (kind, what, rule, _), calls in self._remarks.items():
             ranks = tuple(sorted(calls))

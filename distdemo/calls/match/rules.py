@@ -116,9 +116,9 @@ KINDS: dict[Kind, KindInfo] = {
         "its own part of the data."
     ),
     "severed": KindInfo(
-        "Gradients don't pass through this call. Use torch.distributed._functional_collectives "
-        "(before torch 2.13: torch.distributed.nn.functional), or detach() "
-        "the tensor."
+        "Gradients don't pass through this call. detach() the tensor, or use a call that has a "
+        "gradient, such as all_reduce of torch.distributed._functional_collectives (before torch "
+        "2.13: of torch.distributed.nn.functional)."
     ),
     "order": KindInfo(
         "NCCL may run one call at a time: ranks must make calls on overlapping groups in the same "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,7 @@ from distdemo.launcher.stacks import (
 TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of code
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
+DDP_HOOKS = f"{DISTRIBUTED}{os.sep}algorithms{os.sep}ddp_comm_hooks{os.sep}"
 HOOKS = os.path.dirname(__file__)  # as above
 RPC: ModuleType = getattr(rpc, "api", rpc)  # it is missing in a build of torch without RPC
 API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__file__)
@@ -38,7 +40,11 @@ API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__
 UNCOUNTED = " (as importlib._bootstrap)"  # ends the names of files whose frames aren't counted
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
-COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
+COMPILED = (
+    f"{tempfile.gettempdir()}{os.sep}torchinductor_",
+    os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "torchinductor_",
+)
+"""Beginnings of the names of files that torch's compiler writes."""
 BACKWARD_FILES = tuple(
     TORCH + path.replace("/", os.sep)
     for path in (
@@ -152,7 +158,7 @@ def owner_of(file: str) -> str:
         return "user"
     if file.startswith(TORCH_TESTS):
         return "package"
-    if file.startswith(("<", TORCH)) or COMPILED in file:
+    if file.startswith(("<", TORCH, *COMPILED)):
         return "torch"
     if not is_library(file):
         return "user"
@@ -179,7 +185,7 @@ def called_by_ddp() -> bool:
     """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
     code = _caller(API)
     return code is not None and (
-        code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
+        code.co_name == "_engine_run_backward" or code.co_filename.startswith(DDP_HOOKS)
     )
 
 
@@ -234,7 +240,7 @@ def _part_of_torch(until: FrameType | None) -> str:
     named = inner = outer = ""
     for frame in itertools.takewhile(lambda frame: frame is not until, _outward(sys._getframe(1))):
         file = frame.f_code.co_filename
-        if file.startswith(GRAPH) or COMPILED in file:
+        if file.startswith((GRAPH, *COMPILED)):
             named = named or "a compiled graph"
         elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
             known = _known_part(file, frame.f_code.co_name)

@@ -5,9 +5,11 @@ torch's collectives are no part of autograd, so the gradient is computed as if t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -16,11 +18,27 @@ from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, described
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import storage_of
+from distdemo.calls.records import Unseen
 
 Tensors = Sequence[torch.Tensor]
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
-MAX_NODES = 50_000  # of a graph that are looked at
+KEY = "distdemo"  # in the metadata of a node
+MAX_NODES = 200_000  # of a graph that are looked at
 MAX_RESULTS = 1000  # remembered tensors that hold or are computed from a result; the latest
+
+
+class _Call:
+    """A call that was made in place on the output of a node.
+
+    The node's metadata has it, so that it lives as long as the node.
+    """
+
+    def __init__(self, output: int, note: MisuseNote) -> None:
+        self.output = output
+        self.note: MisuseNote | None = note
+        self.thread = threading.get_ident()
+        self.number: int = torch._C._autograd._get_sequence_nr()
+        """Number of the next node of this thread."""
 
 
 class InPlace:
@@ -31,54 +49,65 @@ class InPlace:
 
     Args:
         report: Function that reports a misuse.
+        report_unseen: Function that reports what can't be looked at; see `UnseenNote`.
     """
 
-    def __init__(self, report: Callable[[MisuseNote], object]) -> None:
+    def __init__(
+        self,
+        report: Callable[[MisuseNote], object],
+        report_unseen: Callable[[Unseen, tuple[str, ...]], object],
+    ) -> None:
         self._report = report
-        self._calls: dict[tuple[int, str, int], tuple[int, MisuseNote]] = {}
-        """Number of the next node, and note, by the tensor's node: its number, name and output."""
+        self._report_unseen = report_unseen
+        self._calls: WeakSet[_Call] = WeakSet()
 
     def add(self, fields: Fields, tensors: Any) -> None:
         """Remember the tensor of a call. Views are left out: the memory of others changes, too."""
         tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-        if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():
+        node: Any = tensor.grad_fn
+        if node is None or not torch.is_grad_enabled() or tensor._is_view():
             return
         line = source_line()
         if not line.within and len(self._calls) < MAX_RESULTS:  # else torch's own
             note = MisuseNote(str(described(fields, line)), line, what="severed")
-            key = _key(tensor.grad_fn, tensor.output_nr)
-            self._calls[key] = torch._C._autograd._get_sequence_nr(), note
+            call = _Call(tensor.output_nr, note)
+            node.metadata.setdefault(KEY, []).append(call)
+            self._calls.add(call)
 
     def on_backward(self, outputs: Iterable[Any], *_: object, **__: object) -> None:
         """Report the calls that gradients of these tensors, or graph edges, are computed through.
 
-        Nodes that are older than all calls aren't followed.
+        Nodes that are older than all calls of this thread aren't followed.
         """
-        if not self._calls:
+        thread = threading.get_ident()
+        numbers = [call.number for call in self._calls if call.note and call.thread == thread]
+        if not numbers:
             return
-        oldest = min(number for number, _ in self._calls.values())
         nodes: list[Any] = []
         for node, output in map(_edge, outputs):
             self._check(node, output, None)
             nodes.append(node)
+        oldest = min(numbers)
         seen: set[Any] = {None}
-        while nodes and self._calls and len(seen) < MAX_NODES:
+        while nodes:
             node = nodes.pop()
             if node in seen or node._sequence_nr() < oldest:
                 continue
+            if len(seen) > MAX_NODES:
+                self._report_unseen("gradients", (f"a graph of more than {MAX_NODES:,} nodes",))
+                return
             seen.add(node)
             for other, output in node.next_functions:
                 self._check(other, output, node._sequence_nr())
                 nodes.append(other)
-        self._calls.clear()
 
     def _check(self, node: Any, output: int, user: int | None) -> None:
-        """Report the call on an output of a node if a newer node, or the program, uses it."""
-        key = _key(node, output)
-        number, note = self._calls.get(key, (0, None))
-        if note is not None and (user is None or user >= number):
-            del self._calls[key]
-            self._report(replace(note, then=source_line()))
+        """Report the calls on an output of a node if a newer node, or the program, uses it."""
+        for call in node.metadata.get(KEY, ()) if node is not None else ():
+            is_later = user is None or user >= call.number
+            if call.note is not None and call.output == output and is_later:
+                self._report(replace(call.note, then=source_line()))
+                call.note = None
 
 
 def _edge(output: Any) -> tuple[Any, int]:
@@ -86,10 +115,6 @@ def _edge(output: Any) -> tuple[Any, int]:
     if isinstance(output, torch.Tensor):
         return output.grad_fn, output.output_nr
     return output.node, output.output_nr
-
-
-def _key(node: Any, output: int) -> tuple[int, str, int]:
-    return (-1, "", 0) if node is None else (node._sequence_nr(), node.name(), output)
 
 
 class Results:

@@ -147,7 +147,7 @@ class Recorder:
         self._unseen: dict[tuple[Unseen, tuple[str, ...]], UnseenNote] = {}
         guard = partial(self.beside, "buffers")
         self.buffers = BufferWatch(guard, self.record_misuse) if buffers else None
-        self.in_place = InPlace(self.record_misuse)
+        self.in_place = InPlace(self.record_misuse, self.record_unseen)
         self.replicas = Replicas(
             replicas, self._number_of, self.record_on_group, self.record_unseen
         )
@@ -184,7 +184,7 @@ class Recorder:
             with torch._C.DisableTorchFunction():  # else subclasses would see it
                 return function(*args, **named)
         except Exception as error:  # whatever such a tensor raises
-            self.safely(self.record_unseen, what, (f"{type(error).__name__}: {error}",))
+            self.safely(self.record_unseen, what, (f"{type(error).__name__}: {text_of(error)}",))
             return None
 
     def on_backward(self, *args: object, **named: object) -> None:
@@ -576,7 +576,9 @@ class Recorder:
         with self._lock:
             known = self._unseen.get(key)
             if known is not None:
-                self._unseen[key] = replace(known, count=known.count + count)
+                note = self._unseen[key] = replace(known, count=known.count + count)
+                if note.count & (note.count - 1) == 0:  # the rank may not reach its end
+                    self._write(json_line("U", note))
             elif len(self._unseen) < MAX_UNSEEN:
                 line = replace(frames.source_line(), within="")
                 note = self._unseen[key] = UnseenNote(*key, line, count)

@@ -40,6 +40,7 @@ from distdemo.calls.record.tensors import (
     storage_of,
 )
 from distdemo.calls.records import SourceLine, Unseen
+from distdemo.launcher.failures import text_of
 
 SAMPLED = frozenset({1, 2, 4, 8, 16})
 """Numbers of steps after which parameters are compared by default."""
@@ -205,7 +206,7 @@ class Replicas:
                     function(*args, **named)
             except Exception as error:  # whatever such a tensor raises
                 self._failed = True
-                self._report_unseen("replicas", (f"{type(error).__name__}: {error}",), 1)
+                self._report_unseen("replicas", (f"{type(error).__name__}: {text_of(error)}",), 1)
 
     def add_module(self, module: DistributedDataParallel) -> None:
         """Remember the parameters that a DDP module holds."""
