@@ -39,6 +39,7 @@ def gaps(comparing: Comparing, results: Mapping[Key, Explanation]) -> Iterator[G
     if comparing.steps:  # a module that isn't called may be a part of a pipeline
         names = {key for key in own if key[0] in ("initial", "parameter")}
     found["absent"] = [key for key in comparing.keys if key in names and key not in results]
+    found["gradient"] = [*_without_gradient(comparing, results)]
     found["extra"] = [key for key in sorted(theirs - own) if not comparing.is_excepted(key)]
     unread = {
         own
@@ -51,6 +52,9 @@ def gaps(comparing: Comparing, results: Mapping[Key, Explanation]) -> Iterator[G
     if unread:
         whats = tuple(sorted({own.what for own in unread}))
         yield Gap("unread", len(unread), _names(own.name for own in unread), whats)
+    errors = {error for run in comparing.runs for notes in run.notes for error in notes.errors}
+    if errors:
+        yield Gap("unrecorded", len(errors), what=tuple(sorted(errors)))
     for reason, keys in found.items():
         if keys:
             yield Gap(reason, len(keys), _names(name for _, _, name in keys))
@@ -62,8 +66,17 @@ def gaps(comparing: Comparing, results: Mapping[Key, Explanation]) -> Iterator[G
         yield Gap("steps", abs(steps[0] - steps[1]))
     if comparing.steps and not comparing.learns:
         yield Gap("untrained")
-    elif not compared and not any(found.values()) and not unread:
+    elif not compared and not any(found.values()) and not unread and not errors:
         yield Gap("nothing")
+
+
+def _without_gradient(comparing: Comparing, results: Mapping[Key, Explanation]) -> Iterator[Key]:
+    """Yield the reference's gradients that no rank has, but those that are zero."""
+    compared = {key[1:] for key in results if key[0] in GRADIENTS}
+    for key in comparing.keys:
+        is_absent = key[0] in GRADIENTS and key[1:] not in compared
+        if is_absent and any(own.norm != 0 for own in comparing.references(key)):
+            yield key
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

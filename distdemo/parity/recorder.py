@@ -144,7 +144,8 @@ class Recorder:
                 with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
                     function(*args)
             except Exception as error:  # any; the program must not be affected
-                self._skip("", function.__name__, f"{type(error).__name__}: {error}")
+                if len(self._lists["errors"]) < MAX_UNREAD:
+                    self._add("errors", f"{type(error).__name__}: {error}"[:200])
 
         return opaque(hook)  # type: ignore[no-any-return]  # the hook itself
 

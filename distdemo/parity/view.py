@@ -26,8 +26,10 @@ GAPS = {
     "untrained": "No parameter has a gradient other than zero, and none changes.",
     "steps": "The ranks make {count} steps more or fewer than the reference.",
     "absent": "Only the reference has {names}.",
+    "gradient": "Only the reference has a gradient of {names}.",
     "extra": "Only the ranks have {names}.",
     "unread": "Not readable: {names} ({what}).",
+    "unrecorded": "A part of the program could not be recorded: {what}.",
     "limit": "{count} tensors are beyond the limit of what is recorded.",
     "shape": "The ranks' pieces of {names} don't have the reference's shape in any placement.",
     "start": "Not started with the reference's values: {names}.",
@@ -42,10 +44,14 @@ GAP_HINTS = {
     "steps": "Let the program make the same number of steps on any number of ranks.",
     "absent": "Call the model itself, model(x), and name modules alike on one rank and on all; or "
     "take these out of the question with --except.",
+    "gradient": "Keep the gradients in .grad until the optimizer has stepped, on all ranks as on "
+    "one; or take these out of the question with --except.",
     "extra": "Name modules alike on one rank and on all; or take these out of the question with "
     "--except.",
     "unread": "Call the modules outside torch.func's transforms and with plain tensors for the "
     "comparison.",
+    "unrecorded": "What was computed there is not compared. Leave out for the comparison what the "
+    "error is about.",
     "limit": "Compare fewer steps, or a model with fewer layers.",
     "shape": "FSDP1 pads its flat parameters: use fully_shard for the comparison, or take them out "
     "of the question with --except.",

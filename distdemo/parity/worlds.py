@@ -104,6 +104,10 @@ def _compared(
             names, whats = ({own.name for own in unread}, {own.what for own in unread})
             gap = Gap("unread", len(unread), tuple(sorted(names)), tuple(sorted(whats)))
             return replace(report, gaps=(gap,))
+        errors = {error for notes in reference.notes for error in notes.errors}
+        if errors:
+            gap = Gap("unrecorded", len(errors), what=tuple(sorted(errors)))
+            return replace(report, gaps=(gap,))
         return replace(report, difference=_nothing(reference))
     moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
     asked = Comparing(reference, moved, reference, recording.without)

@@ -330,6 +330,31 @@ for _ in range(3):
             {reduce}
             own -= 0.1 * gradient
 """
+OWN_OPTIMIZER = """
+for _ in range(3):
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    if size == 1:
+        optimizer.step()
+    else:
+        with torch.no_grad():
+            for own in net.parameters():
+                own -= 0.1 * own.grad
+                own.grad = None
+    optimizer.zero_grad()
+"""
+HUGE_SETTING = """
+optimizer.param_groups[0]["huge"] = 10**400
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    optimizer.step()
+"""
 OWN_UPDATE = """
 for _ in range(3):
     net(x).square().mean().backward()
@@ -387,6 +412,8 @@ for _ in range(3):
             [],
         ),
         (OWN_UPDATE, [], "differs", []),
+        (OWN_OPTIMIZER, [], "incomplete", ["gradient"]),
+        (HUGE_SETTING, [], "incomplete", ["unrecorded"]),
         (ACTIVATION.format(factor="(1 + rank)"), [], "differs", []),
         (ACTIVATION.format(factor=1), [], "agrees", []),
         (UNTRAINED, [], "incomplete", ["untrained"]),
