@@ -22,6 +22,7 @@ Reason = Literal[
     "steps",
     "absent",
     "gradient",
+    "hidden",
     "extra",
     "unread",
     "unrecorded",
@@ -37,6 +38,7 @@ untrained: The reference has no gradient but zeros, and changes no parameter.
 steps: The ranks make another number of steps than the reference.
 absent: Only the reference has it.
 gradient: Only the reference has a gradient of it that isn't zero.
+hidden: Its gradient differs, and the parameter after the step doesn't.
 extra: Only the ranks have it.
 unread: It has no values that can be read, such as a fake tensor, or one of ``torch.func``.
 unrecorded: An error ended the recording of a call.
@@ -181,7 +183,7 @@ class RankNotes:
         backward: The user's line that called ``backward()``.
         stepped: The user's line that called the optimizer's ``step()``.
         clips: Calls of ``clip_grad_norm_``.
-        optimizers: Names of the optimizers' classes.
+        optimizers: Names of the optimizers' classes, and of those that they derive from.
         random: Modules whose forward drew random numbers.
         local_norms: Modules that normalise over the rows of one rank.
         copied: Names of the parameters that were replaced by the reference's.

@@ -120,13 +120,14 @@ def _compared(
     comparing = Comparing(reference, moved, ranks, recording.without)
     excepted = _excepted(comparing)
     mesh, results = comparing.compare()
+    difference = first_difference(Cases(comparing, mesh, results))
     return replace(
         report,
         steps=comparing.steps,
         axes=mesh.axes,
         tensors=comparing.comparisons(results),
-        difference=first_difference(Cases(comparing, mesh, results)),
-        gaps=tuple(gaps(comparing, results)),
+        difference=difference,
+        gaps=tuple(gaps(comparing, results, difference)),
         excepted=excepted,
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(remarks(comparing, recording.steps)),

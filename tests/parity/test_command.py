@@ -355,6 +355,24 @@ for _ in range(3):
         own.grad /= size
     optimizer.step()
 """
+SUMMED = """
+class Unit(torch.optim.Optimizer):
+    def step(self):
+        with torch.no_grad():
+            for own in self.param_groups[0]["params"]:
+                own -= 0.1 * own.grad / own.grad.norm()
+
+class Own(torch.optim.Adam):
+    pass
+
+optimizer = {optimizer}
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+    optimizer.step()
+"""
 OWN_UPDATE = """
 for _ in range(3):
     net(x).square().mean().backward()
@@ -413,6 +431,14 @@ for _ in range(3):
         ),
         (OWN_UPDATE, [], "differs", []),
         (OWN_OPTIMIZER, [], "incomplete", ["gradient"]),
+        (SUMMED.format(optimizer="Unit(net.parameters(), {})"), [], "incomplete", ["hidden"]),
+        (SUMMED.format(optimizer="Own(net.parameters())"), [], "differs", []),
+        (
+            SUMMED.format(optimizer="torch.optim.SGD(net.parameters(), lr=0.1 / size)"),
+            [],
+            "agrees",
+            [],
+        ),
         (HUGE_SETTING, [], "incomplete", ["unrecorded"]),
         (ACTIVATION.format(factor="(1 + rank)"), [], "differs", []),
         (ACTIVATION.format(factor=1), [], "agrees", []),
