@@ -104,7 +104,7 @@ class Recorder:
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))
         _wrap(BaseProcess, "start", lambda _: self._note_line("started"))
         _wrap(DeviceMesh, "__init__", self._meshes.append)
-        _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
+        _wrap(Optimizer, "__init__", self._note_optimizer)
         clip = nn.utils.clip_grad_norm_
         before_clip = self._hook(self._before_clip)
         after_clip = self._hook(self._after_clip)
@@ -144,7 +144,8 @@ class Recorder:
                 with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
                     function(*args)
             except Exception as error:  # any; the program must not be affected
-                self._skip("", function.__name__, f"{type(error).__name__}: {error}")
+                if len(self._lists["errors"]) < MAX_UNREAD:
+                    self._add("errors", f"{type(error).__name__}: {error}"[:200])
 
         return opaque(hook)  # type: ignore[no-any-return]  # the hook itself
 
@@ -156,6 +157,11 @@ class Recorder:
     def _add(self, field: str, value: Any) -> None:
         """Add a value to one of the lists in this rank's notes, once."""
         self._lists[field][value] = None
+
+    def _note_optimizer(self, optimizer: Optimizer) -> None:
+        """Note the names of an optimizer's classes."""
+        for own in type(optimizer).__mro__[: -len(Optimizer.__mro__)] or (Optimizer,):
+            self._add("optimizers", own.__name__)
 
     def _note_line(self, field: str) -> None:
         """Note the first line of the user that did something."""

@@ -21,8 +21,11 @@ Reason = Literal[
     "untrained",
     "steps",
     "absent",
+    "gradient",
+    "hidden",
     "extra",
     "unread",
+    "unrecorded",
     "limit",
     "shape",
     "start",
@@ -34,8 +37,11 @@ nothing: No tensor of the question was recorded.
 untrained: The reference has no gradient but zeros, and changes no parameter.
 steps: The ranks make another number of steps than the reference.
 absent: Only the reference has it.
+gradient: Only the reference has a gradient of it that isn't zero.
+hidden: Its gradient differs, and the parameter after the step doesn't.
 extra: Only the ranks have it.
 unread: It has no values that can be read, such as a fake tensor, or one of ``torch.func``.
+unrecorded: An error ended the recording of a call.
 limit: Too many tensors to record.
 shape: In no placement do the ranks' pieces have its shape.
 start: It could not be given the reference's initial values.
@@ -177,7 +183,7 @@ class RankNotes:
         backward: The user's line that called ``backward()``.
         stepped: The user's line that called the optimizer's ``step()``.
         clips: Calls of ``clip_grad_norm_``.
-        optimizers: Names of the optimizers' classes.
+        optimizers: Names of the optimizers' classes, and of those that they derive from.
         random: Modules whose forward drew random numbers.
         local_norms: Modules that normalise over the rows of one rank.
         copied: Names of the parameters that were replaced by the reference's.
@@ -186,6 +192,7 @@ class RankNotes:
         backwards: Number of calls of ``backward()`` in each step.
         started: The user's line that started a process, which isn't recorded.
         unread: What could not be read.
+        errors: Errors of the recorder.
     """
 
     rank: int
@@ -206,6 +213,7 @@ class RankNotes:
     backwards: tuple[int, ...] = ()
     started: str = ""
     unread: tuple[Unread, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 # -------------------------------------------------------------------------------------- the report
@@ -252,7 +260,7 @@ class Gap:
         count: Number of tensors; of ``steps``, that of the reference's steps beyond the ranks' or
             the other way round.
         names: Names of the parameters, or else of the modules.
-        what: Of ``unread``, what they are.
+        what: Of ``unread``, what they are; of ``unrecorded``, the errors.
     """
 
     reason: Reason

@@ -26,8 +26,11 @@ GAPS = {
     "untrained": "No parameter has a gradient other than zero, and none changes.",
     "steps": "The ranks make {count} steps more or fewer than the reference.",
     "absent": "Only the reference has {names}.",
+    "gradient": "Only the reference has a gradient of {names}.",
+    "hidden": "The gradients of {names} differ, though the parameters after the step agree.",
     "extra": "Only the ranks have {names}.",
     "unread": "Not readable: {names} ({what}).",
+    "unrecorded": "A part of the program could not be recorded: {what}.",
     "limit": "{count} tensors are beyond the limit of what is recorded.",
     "shape": "The ranks' pieces of {names} don't have the reference's shape in any placement.",
     "start": "Not started with the reference's values: {names}.",
@@ -42,10 +45,16 @@ GAP_HINTS = {
     "steps": "Let the program make the same number of steps on any number of ranks.",
     "absent": "Call the model itself, model(x), and name modules alike on one rank and on all; or "
     "take these out of the question with --except.",
+    "gradient": "Keep the gradients in .grad until the optimizer has stepped, on all ranks as on "
+    "one; or take these out of the question with --except.",
+    "hidden": "An optimizer such as Adam hides a factor, but clipping and weight decay don't. Divide "
+    "gradients by the number of ranks after a sum.",
     "extra": "Name modules alike on one rank and on all; or take these out of the question with "
     "--except.",
     "unread": "Call the modules outside torch.func's transforms and with plain tensors for the "
     "comparison.",
+    "unrecorded": "What was computed there is not compared. Leave out for the comparison what the "
+    "error is about.",
     "limit": "Compare fewer steps, or a model with fewer layers.",
     "shape": "FSDP1 pads its flat parameters: use fully_shard for the comparison, or take them out "
     "of the question with --except.",
@@ -119,13 +128,28 @@ def verdict_text(report: ParityReport) -> str:
     far = f" in the first {steps}" if report.steps else ""
     if not (report.gaps or report.unexplained):
         return f"All {text} with the reference{far}."
+    wrong = sum(gap.count for gap in report.gaps if gap.reason == "hidden")
+    if wrong and len(report.gaps) == 1:
+        differ = plural(wrong, "gradient") + " differ" + "s" * (wrong == 1)
+        return f"{text} with the reference{far}, but {differ}, which the optimizer's step hides."
     if report.gaps:
         return f"{text} with the reference{far}, but not all that was asked about was compared."
-    return (
-        f"{text} with the reference{far}; no placement explains "
-        f"{plural(report.unexplained, 'other')}, but the gradients and parameters that follow are "
-        "right."
-    )
+    remarks = []
+    odd = [own for own in report.tensors if not own.explained and not own.incomparable]
+    others = sum(own.kind not in GRADIENTS for own in odd)
+    wrong = len(odd) - others
+    if others:
+        follow = "parameters" if wrong else "gradients and parameters"
+        remarks.append(
+            f"no placement explains {plural(others, 'other')}, but the {follow} that follow are "
+            "right"
+        )
+    if wrong:
+        remarks.append(
+            f"{plural(wrong, 'gradient')} differ{'s' * (wrong == 1)}, and the optimizer's step "
+            "makes up for it"
+        )
+    return f"{text} with the reference{far}; {'; '.join(remarks)}."
 
 
 def gap_text(gap: Gap) -> str:

@@ -104,6 +104,10 @@ def _compared(
             names, whats = ({own.name for own in unread}, {own.what for own in unread})
             gap = Gap("unread", len(unread), tuple(sorted(names)), tuple(sorted(whats)))
             return replace(report, gaps=(gap,))
+        errors = {error for notes in reference.notes for error in notes.errors}
+        if errors:
+            gap = Gap("unrecorded", len(errors), what=tuple(sorted(errors)))
+            return replace(report, gaps=(gap,))
         return replace(report, difference=_nothing(reference))
     moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
     asked = Comparing(reference, moved, reference, recording.without)
@@ -116,13 +120,14 @@ def _compared(
     comparing = Comparing(reference, moved, ranks, recording.without)
     excepted = _excepted(comparing)
     mesh, results = comparing.compare()
+    difference = first_difference(Cases(comparing, mesh, results))
     return replace(
         report,
         steps=comparing.steps,
         axes=mesh.axes,
         tensors=comparing.comparisons(results),
-        difference=first_difference(Cases(comparing, mesh, results)),
-        gaps=tuple(gaps(comparing, results)),
+        difference=difference,
+        gaps=tuple(gaps(comparing, results, difference)),
         excepted=excepted,
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(remarks(comparing, recording.steps)),

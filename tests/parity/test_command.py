@@ -330,6 +330,49 @@ for _ in range(3):
             {reduce}
             own -= 0.1 * gradient
 """
+OWN_OPTIMIZER = """
+for _ in range(3):
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    if size == 1:
+        optimizer.step()
+    else:
+        with torch.no_grad():
+            for own in net.parameters():
+                own -= 0.1 * own.grad
+                own.grad = None
+    optimizer.zero_grad()
+"""
+HUGE_SETTING = """
+optimizer.param_groups[0]["huge"] = 10**400
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    optimizer.step()
+"""
+SUMMED = """
+class Unit(torch.optim.Optimizer):
+    def step(self):
+        with torch.no_grad():
+            for own in self.param_groups[0]["params"]:
+                own -= 0.1 * own.grad / own.grad.norm()
+
+class Own(torch.optim.Adam):
+    pass
+
+optimizer = {optimizer}
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+    optimizer.step()
+"""
 OWN_UPDATE = """
 for _ in range(3):
     net(x).square().mean().backward()
@@ -387,6 +430,16 @@ for _ in range(3):
             [],
         ),
         (OWN_UPDATE, [], "differs", []),
+        (OWN_OPTIMIZER, [], "incomplete", ["gradient"]),
+        (SUMMED.format(optimizer="Unit(net.parameters(), {})"), [], "incomplete", ["hidden"]),
+        (SUMMED.format(optimizer="Own(net.parameters())"), [], "differs", []),
+        (
+            SUMMED.format(optimizer="torch.optim.SGD(net.parameters(), lr=0.1 / size)"),
+            [],
+            "agrees",
+            [],
+        ),
+        (HUGE_SETTING, [], "incomplete", ["unrecorded"]),
         (ACTIVATION.format(factor="(1 + rank)"), [], "differs", []),
         (ACTIVATION.format(factor=1), [], "agrees", []),
         (UNTRAINED, [], "incomplete", ["untrained"]),
