@@ -13,9 +13,8 @@ LABELS: dict[Level, str] = {"error": "", "warn": "Warning: ", "note": "Note: "}
 
 def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
-    is_problem = finding.level != "note"
-    yield Paragraph(f"{LABELS[finding.level]}{finding.what}", is_problem=is_problem)
+    yield Paragraph(f"{LABELS[finding.level]}{finding.what}")
     if rows := reason(finding):
-        yield Paragraph(rows, verbatim=True, is_problem=is_problem)
+        yield Paragraph(rows, verbatim=True)
     if finding.rule:
-        yield Paragraph(finding.rule, is_problem=is_problem)
+        yield Paragraph(finding.rule)

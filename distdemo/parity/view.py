@@ -47,8 +47,8 @@ GAP_HINTS = {
     "take these out of the question with --except.",
     "gradient": "Keep the gradients in .grad until the optimizer has stepped, on all ranks as on "
     "one; or take these out of the question with --except.",
-    "hidden": "An optimizer such as Adam hides a factor, but clipping and weight decay don't. Divide "
-    "gradients by the number of ranks after a sum.",
+    "hidden": "An optimizer such as Adam hides a factor, but clipping and weight decay don't. "
+    "Divide gradients by the number of ranks after a sum.",
     "extra": "Name modules alike on one rank and on all; or take these out of the question with "
     "--except.",
     "unread": "Call the modules outside torch.func's transforms and with plain tensors for the "

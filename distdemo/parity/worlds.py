@@ -81,7 +81,7 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
 
     inspector = Inspector(WorldSpec(size))
     notes = inspector.notes
-    world = start(size, (recording, notes), on_message=on_message, poll=inspector.poll)
+    world = start(size, (recording, notes), on_message=on_message, **inspector.callbacks())
     read = [read_notes(folder, rank) for rank in range(size)]
     written = [notes for notes in read if notes is not None]
     has_steps = all(notes.steps == recording.steps for notes, _ in written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.text import Text
@@ -61,7 +62,8 @@ def run_view(
             yield Heading("Late ranks, and how long other ranks waited for them")
             yield _late_ranks(report.late, sign)
     for finding in (*report.warnings, *report.notes):
-        yield from finding_view(finding)
+        for paragraph in finding_view(finding):
+            yield replace(paragraph, is_problem=finding.level == "warn")
     for text in gap_texts(report.stopped, report.gaps):
         yield Paragraph(text, is_problem=True)
     if report.rpc:

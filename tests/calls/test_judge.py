@@ -212,6 +212,18 @@ def test_the_ranks_of_a_world_of_any_size_have_memory_for_their_notes(size: int)
         assert len(shared(notes.path, notes.size, nth)) >= MIN_RING
 
 
+def test_a_call_is_progress() -> None:
+    """Ranks that call now and then use too little of a processor to be noticed otherwise."""
+    inspector = Inspector(WorldSpec(2))
+    ring = Ring(shared(inspector.notes.path, inspector.notes.size, 1))
+    seen = []
+    for piece in (b"", f"{definitions(0)}0\n".encode(), b"", b"r\n"):
+        ring.write(piece)
+        inspector.poll([None, None])
+        seen.append(inspector.has_progress())
+    assert seen == [False, True, False, True]
+
+
 def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> None:
     inspector = Inspector(WorldSpec(N))
     stopped = tuple(TimedOut(rank=rank) for rank in range(N))
