@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from distdemo.calls.records import Finding
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.placements import (
     ROWS,
@@ -66,11 +67,13 @@ class RunNotes:
         written: What each rank has written: its notes, and their sketches in order.
         world: Report on the world.
         printed: Output of rank 0.
+        warnings: Possible errors in the ranks' calls.
     """
 
     written: Sequence[tuple[RankNotes, list[Sketch]]]
     world: WorldReport | None = None
     printed: str = ""
+    warnings: tuple[Finding, ...] = ()
 
     @property
     def notes(self) -> tuple[RankNotes, ...]:

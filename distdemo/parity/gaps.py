@@ -69,7 +69,7 @@ def gaps(
         yield Gap("limit", left_out)
     steps = [min(notes.steps for notes in run.notes) for run in comparing.runs]
     if steps[0] != steps[1]:
-        yield Gap("steps", abs(steps[0] - steps[1]))
+        yield Gap("steps", steps[1] - steps[0])
     if comparing.steps and not comparing.learns:
         yield Gap("untrained")
     elif not compared and not any(found.values()) and not unread and not errors:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distdemo.calls.records import Finding
 from distdemo.encoding import derived
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
@@ -257,8 +258,8 @@ class Gap:
 
     Attributes:
         reason: Reason.
-        count: Number of tensors; of ``steps``, that of the reference's steps beyond the ranks' or
-            the other way round.
+        count: Number of tensors; of ``steps``, how many more steps than the reference the ranks
+            make, negative if they make fewer.
         names: Names of the parameters, or else of the modules.
         what: Of ``unread``, what they are; of ``unrecorded``, the errors.
     """
@@ -317,6 +318,7 @@ class ParityReport:
         notes: Remarks about what was compared.
         failed_run: Name of the run whose world failed: ``reference``, ``ranks``; empty if none did.
         world: Report on the world that failed, or on that of the N ranks.
+        warnings: Possible errors in the calls of the N ranks.
     """
 
     program: Program | None
@@ -332,6 +334,7 @@ class ParityReport:
     notes: tuple[str, ...] = ()
     failed_run: str = ""
     world: WorldReport | None = None
+    warnings: tuple[Finding, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
     @derived

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from rich.text import Text
 
+from distdemo.calls.view import finding_view
 from distdemo.parity.records import GRADIENTS, Comparison, Difference, Gap, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
@@ -24,14 +25,14 @@ MAX_NAMES = 4
 GAPS = {
     "nothing": "No tensor that the program computes was recorded on all ranks.",
     "untrained": "No parameter has a gradient other than zero, and none changes.",
-    "steps": "The ranks make {count} steps more or fewer than the reference.",
+    "steps": "The ranks make at least {steps} {more} than the reference.",
     "absent": "Only the reference has {names}.",
     "gradient": "Only the reference has a gradient of {names}.",
     "hidden": "The gradients of {names} differ, though the parameters after the step agree.",
     "extra": "Only the ranks have {names}.",
     "unread": "Not readable: {names} ({what}).",
     "unrecorded": "A part of the program could not be recorded: {what}.",
-    "limit": "{count} tensors are beyond the limit of what is recorded.",
+    "limit": "Beyond the limit of what is recorded: {tensors}.",
     "shape": "The ranks' pieces of {names} don't have the reference's shape in any placement.",
     "start": "Not started with the reference's values: {names}.",
     "tolerance": "The tolerance exceeds a tenth of {names}: one unit in the last place of the "
@@ -86,6 +87,8 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph("~ columns in another order, such as packed q, k and v", colours.QUIET)
     for note in report.notes:
         yield Paragraph(note, colours.QUIET)
+    for finding in report.warnings:
+        yield from finding_view(finding)
     if difference is None:
         yield _summary(verdict_text(report), report)
     for gap in report.gaps:
@@ -155,7 +158,11 @@ def verdict_text(report: ParityReport) -> str:
 def gap_text(gap: Gap) -> str:
     """Return the sentence on what could not be compared."""
     return GAPS[gap.reason].format(
-        names=_names(gap.names), count=f"{gap.count:,}", what=_names(gap.what)
+        names=_names(gap.names),
+        steps=plural(abs(gap.count), "step"),
+        more="more" if gap.count > 0 else "fewer",
+        tensors=plural(gap.count, "tensor"),
+        what=_names(gap.what),
     )
 
 

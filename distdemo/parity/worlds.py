@@ -88,7 +88,9 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
         raise _Failed(recording.run, inspector.conclude(world)[0])
     printed = world.outcomes[0].output
-    return RunNotes(written, replace(world, verdict=None, outcomes=()), printed)
+    inspector.poll(world.outcomes)  # what was noted after the last look
+    world = replace(world, verdict=None, outcomes=())
+    return RunNotes(written, world, printed, inspector.warnings())
 
 
 @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
@@ -132,6 +134,7 @@ def _compared(
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(remarks(comparing, recording.steps)),
         world=ranks.world,
+        warnings=ranks.warnings,
     )
 
 

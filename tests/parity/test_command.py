@@ -18,7 +18,7 @@ import distdemo
 from distdemo.launcher.program import Program
 from distdemo.parity.check import ParityError
 from distdemo.parity.records import Axis, Comparison, Difference, Gap, ParityReport
-from distdemo.parity.view import parity_view
+from distdemo.parity.view import gap_text, parity_view, verdict_text
 from distdemo.view.blocks import Summary
 from distdemo.view.console import Signs
 
@@ -564,6 +564,30 @@ def test_a_pattern_must_match_some_tensors(command, tmp_path, pattern, what):
     assert what in err
 
 
+UNWAITED = """
+if size > 1:
+    dist.all_reduce(torch.ones(2), async_op=True)
+for _ in range(2):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        dist.all_reduce(own.grad)
+        own.grad /= size
+    optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+def test_warnings_of_the_sanitizer_are_shown_and_change_no_verdict(command, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + UNWAITED, encoding="utf-8")
+    document = command.document("parity", path, "-n", 2)
+    (warning,) = document["warnings"]
+    assert document["verdict"] == "agrees"
+    assert warning["what"] == "Ranks 0, 1: a call is never waited for."
+
+
 HANGS = """
 net(x).square().mean().backward()
 dist.barrier() if rank else dist.all_reduce(net[0].bias.grad)
@@ -644,4 +668,19 @@ def test_an_unexplained_tensor_without_a_difference_is_counted():
     assert summary.text.startswith(
         "1 tensor of 2 ranks agrees with the reference in the first step; no placement explains 1 "
         "other"
+    )
+
+
+def test_gaps_are_counted_in_words():
+    assert gap_text(Gap("steps", 1)) == "The ranks make at least 1 step more than the reference."
+    assert gap_text(Gap("steps", -2)) == "The ranks make at least 2 steps fewer than the reference."
+    assert gap_text(Gap("limit", 1)) == "Beyond the limit of what is recorded: 1 tensor."
+
+
+def test_a_gradient_that_is_made_up_for_is_not_said_to_be_right():
+    scaled = replace(WRONG.tensors[-2], factor=4.0)
+    report = replace(WRONG, tensors=(*TENSORS[:4], scaled, *TENSORS[5:]), difference=None)
+    assert verdict_text(report) == (
+        "6 tensors of 4 ranks agree with the reference in the first 2 steps; 1 gradient differs, "
+        "and the optimizer's step makes up for it."
     )
