@@ -68,6 +68,10 @@ class Model:
         optimized = {name: own() for name, own in self._optimized.items()}
         return named | {name: own for name, own in optimized.items() if own is not None}
 
+    def holders(self) -> list[object]:
+        """Return the objects that hold the parameters."""
+        return [*self._roots, *(parameter() for parameter in self._optimized.values())]
+
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
         if root in self._names:

@@ -82,6 +82,8 @@ class Recorder:
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
+        self._stepped_objects: list[object] = []
+        """What holds the parameters from a step until they are noted; the program may end there."""
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
@@ -234,6 +236,7 @@ class Recorder:
 
     def _after_step(self, *_: Any) -> None:
         self._has_stepped = True
+        self._stepped_objects = self._model.holders()
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
             self._add_parameters()
             self._write(self._step + 1)
@@ -261,6 +264,7 @@ class Recorder:
             self._add_parameters()
             self._step += 1
             self._has_stepped = False
+            self._stepped_objects = []
 
     def _has_changed(self) -> bool:
         """Return True if the program has changed a parameter since this last noted it."""

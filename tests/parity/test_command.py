@@ -386,6 +386,15 @@ net = nn.ReLU()
 for _ in range(3):
     net(x * {factor})
 """
+ONE_STEP = """
+optimizer.param_groups[0]["lr"] = 0.1 + 4 * rank
+net(x).square().mean().backward()
+for own in net.parameters():
+    dist.all_reduce(own.grad)
+    own.grad /= size
+optimizer.step()
+del net, optimizer, own  # as a function does
+"""
 UNTRAINED = """
 for _ in range(3):
     net(x).detach().square().mean().requires_grad_().backward()
@@ -442,6 +451,7 @@ for _ in range(3):
         (HUGE_SETTING, [], "incomplete", ["unrecorded"]),
         (ACTIVATION.format(factor="(1 + rank)"), [], "differs", []),
         (ACTIVATION.format(factor=1), [], "agrees", []),
+        (ONE_STEP, [], "differs", []),
         (UNTRAINED, [], "incomplete", ["untrained"]),
         (CHAOTIC, [], "incomplete", ["tolerance"]),
         (UNREDUCED, [], "differs", []),
