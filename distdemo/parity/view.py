@@ -96,7 +96,7 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     if difference is None and report.gaps:
         yield Paragraph(gaps_hint(report))
     if report.excepted:
-        yield Paragraph(f"Not asked about, by --except: {_names(report.excepted)}.", colours.QUIET)
+        yield Paragraph(f"Left out by --except: {_names(report.excepted)}.", is_problem=True)
     if report.world is not None:
         yield Paragraph(
             start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True

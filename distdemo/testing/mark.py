@@ -65,8 +65,14 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
         raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
     if options.findings and not isinstance(options.findings, str):
         raise ValueError(f"findings must be a text such as 'order=off', not {options.findings!r}")
+    for name in ("sanitize", "strict"):
+        if type(getattr(options, name)) is not bool:
+            raise ValueError(f"{name} must be True or False, not {getattr(options, name)!r}")
     if options.findings:
-        parse_levels(options.findings)
+        try:
+            parse_levels(options.findings)
+        except ValueError as error:
+            raise ValueError(f"findings={options.findings!r}: {error}") from None
     if (options.strict or options.findings) and not options.sanitize:
         raise ValueError("strict and findings can't be used with sanitize=False")
     return options

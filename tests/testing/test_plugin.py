@@ -138,12 +138,14 @@ def test_torch_is_imported_only_for_marked_tests(tmp_path: Path) -> None:
         pytest.mark.ranks(2, sanitize=False, strict=True),
         pytest.mark.ranks(2, sanitize=False, findings="p2p=off"),
         pytest.mark.ranks(2, findings="ranks=off"),
+        pytest.mark.ranks(2, sanitize="buffers"),
+        pytest.mark.ranks(2, strict="no"),
     ],
 )
 def test_invalid_marks_are_rejected(mark: pytest.MarkDecorator) -> None:
     from distdemo.testing.mark import parse_mark
 
-    with pytest.raises(ValueError, match=r"rank|timeout|sanitize=False"):
+    with pytest.raises(ValueError, match=r"rank|timeout|sanitize=False|True or False"):
         parse_mark(mark.mark)
 
 
