@@ -40,11 +40,6 @@ API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__
 UNCOUNTED = " (as importlib._bootstrap)"  # ends the names of files whose frames aren't counted
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
-COMPILED = (
-    f"{tempfile.gettempdir()}{os.sep}torchinductor_",
-    os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "torchinductor_",
-)
-"""Beginnings of the names of files that torch's compiler writes."""
 BACKWARD_FILES = tuple(
     TORCH + path.replace("/", os.sep)
     for path in (
@@ -150,6 +145,14 @@ def line_of(code: CodeType, line: int) -> SourceLine:
 
 
 @cache
+def compiled_files() -> tuple[str, ...]:
+    """Return the beginnings of the names of files that torch's compiler writes."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    default = f"{tempfile.gettempdir()}{os.sep}torchinductor_"
+    return (default, f"{folder}{os.sep}") if folder else (default,)
+
+
+@cache
 def owner_of(file: str) -> str:
     """Return the owner of code: ``user``, ``package``, ``ours``, ``torch`` or ``library``."""
     if is_ours(file):
@@ -158,7 +161,7 @@ def owner_of(file: str) -> str:
         return "user"
     if file.startswith(TORCH_TESTS):
         return "package"
-    if file.startswith(("<", TORCH, *COMPILED)):
+    if file.startswith(("<", TORCH, *compiled_files())):
         return "torch"
     if not is_library(file):
         return "user"
@@ -240,7 +243,7 @@ def _part_of_torch(until: FrameType | None) -> str:
     named = inner = outer = ""
     for frame in itertools.takewhile(lambda frame: frame is not until, _outward(sys._getframe(1))):
         file = frame.f_code.co_filename
-        if file.startswith((GRAPH, *COMPILED)):
+        if file.startswith((GRAPH, *compiled_files())):
             named = named or "a compiled graph"
         elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
             known = _known_part(file, frame.f_code.co_name)
