@@ -209,11 +209,11 @@ class Recorder:
             self._begin_parameters(added)
 
     def _on_backward(self, tensors: Any = (), *_: Any) -> None:
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         self._note_line("backward")
         self._backward_calls[self._step] += 1
-        if roots and roots[0].numel() == 1:
-            self._add_activation("loss", "loss", roots[0])
+        if isinstance(root, torch.Tensor) and root.numel() == 1:  # else an edge of the graph
+            self._add_activation("loss", "loss", root)
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._note_line("stepped")
