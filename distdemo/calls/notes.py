@@ -287,9 +287,7 @@ class UnseenNote:
     """Something of the program that the rank couldn't look at, noted once.
 
     Attributes:
-        what: ``calls`` on process groups that weren't created by ``init_process_group`` or
-            ``new_group``, or before recording began; ``tensors`` that can't be read; otherwise the
-            comparison that an error ended: of ``replicas``, ``buffers`` or severed ``gradients``.
+        what: Kind, as in `Gap`.
         names: Classes of the groups, names of the tensors, or the error.
         source_line: Source line where it was met first.
         count: Number of calls or tensors; a later note of the same replaces it.

@@ -35,7 +35,7 @@ Kind = Literal[
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 Unseen = Literal["calls", "tensors", "replicas", "buffers", "gradients"]
-"""What a rank couldn't look at; see `Gap`."""
+"""Kind of a gap; see `Gap`."""
 KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
 Level = Literal["error", "warn", "note", "off"]
 """An error ends and fails the run, a warning fails it with --strict, a note never does."""

@@ -83,7 +83,7 @@ class Recorder:
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
         self._stepped_objects: list[object] = []
-        """What holds the parameters from a step until they are noted; the program may end there."""
+        """Objects that hold the parameters until these are noted: the program may end first."""
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters

@@ -115,7 +115,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What a rank could not read.
+    """Tensor or module that a rank could not read.
 
     Attributes:
         kind: One of ``KINDS``; empty for a call of a module.
@@ -254,7 +254,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What was asked about and could not be compared.
+    """Tensors that were asked about and could not be compared.
 
     Attributes:
         reason: Reason.

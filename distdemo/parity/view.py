@@ -61,7 +61,7 @@ GAP_HINTS = {
     "of the question with --except.",
     "tolerance": "Compare in float64, or a model that amplifies rounding less.",
 }
-"""What to do about each."""
+"""Advice on each reason."""
 
 
 def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:

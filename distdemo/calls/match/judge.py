@@ -286,7 +286,7 @@ class _Search:
     def errors(self) -> Iterator[tuple[Finding, Sequence[Problem | CallSet]]]:
         """Yield the errors, and the problems that each one describes, in the order to report them.
 
-        Problems of a call come first: the others may follow from them.
+        Problems of a call come first: other errors may follow from them.
         """
         matcher = self._matcher
         for first in sorted(matcher.problems, key=attrgetter("place")):

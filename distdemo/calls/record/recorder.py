@@ -53,7 +53,7 @@ EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single
 CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS, *EXCHANGES}
 """Ops that may carry parameters or their gradients."""
 CREATIONS = {"init": "init_process_group", "rpc": "init_rpc"}
-"""Function that makes a connection of this kind; new_group makes the others."""
+"""Function that makes a connection of this kind; new_group makes all other groups."""
 MAX_EARLY = 1000  # calls before the first optimizer that may carry parameters
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 MAX_UNSEEN = 50  # different things that the rank couldn't look at
