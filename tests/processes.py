@@ -230,6 +230,12 @@ class Terminal:
         self._returned += len(shown)
         return shown
 
+    def interrupt(self) -> None:
+        """Type Ctrl-C when the program sleeps; readline misses one before it waits for keys."""
+        stat = Path(f"/proc/{self.run.pid}/stat")
+        assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+        self.type("\x03")
+
     def end(self) -> int:
         """Read to the end, and return the exit code."""
         with suppress(OSError):  # the other side is closed

@@ -130,8 +130,8 @@ def test_a_cell_says_once_that_calls_are_no_longer_compared(tmp_path: Path) -> N
     with closing(run.ranks):
         done = run(f"dist.destroy_process_group(); dist.init_process_group({where})")
         assert (done.ok, "numbers its ranks differently" in done.stopped) == (True, True)
-        done = run("dist.barrier()")
-        assert (done.ok, done.stopped) == (True, "")
+        done = run("dist.barrier(); dist.get_rank() + rank")  # in the same world
+        assert (done.ok, done.stopped, done.values) == (True, "", (RanksText((0, 1), "1"),))
 
 
 def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:

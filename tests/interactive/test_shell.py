@@ -151,8 +151,8 @@ def test_lines_are_typed_on_a_terminal(start: Start) -> None:
     terminal.wait_for("NameError")
     terminal.wait_for(">>>")
     terminal.type("1 / ")
-    terminal.wait_for("1 / ")  # an interrupt before readline waits for keys is seen with the next
-    terminal.type("\x03")
+    terminal.wait_for("1 / ")
+    terminal.interrupt()
     terminal.wait_for("KeyboardInterrupt")
     terminal.wait_for(">>>")
     terminal.type("%mistakes recv-recv\r")

@@ -319,11 +319,17 @@ class Recorder:
 
     @contextmanager
     def record_meeting(self, name: str) -> Iterator[None]:
-        """Record that this rank waits within the block until every rank of the world does."""
-        self._record(RankCall(name, SourceLine()), self._groups[dist.group.WORLD])
-        self.record_accept()
+        """Record that this rank waits within the block until every rank of the world does.
+
+        Nothing is recorded if calls on the default group aren't compared.
+        """
+        is_recorded = self.is_registered(dist.group.WORLD)
+        if is_recorded:
+            self._record(RankCall(name, SourceLine()), self._groups[dist.group.WORLD])
+            self.record_accept()
         yield
-        self.record_return()
+        if is_recorded:
+            self.record_return()
 
     def _record(
         self, what: Fields | RankCall, groups: dict[str, int], *, cpp: bool = False, step: int = -1
