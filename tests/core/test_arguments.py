@@ -121,18 +121,22 @@ def test_every_default_is_in_help_and_no_type_of_python(
 @pytest.mark.processes
 def test_bash_completes_with_the_script_that_is_shown() -> None:
     program = Path(sys.executable).with_name("distdemo")
-    lines = f"""
-        eval "$({program} --show-completion)"
-        COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
-        _distdemo_completion {program}
-        echo "${{COMPREPLY[@]}}"
-        COMP_WORDS=(distdemo p) COMP_CWORD=1
-        _distdemo_completion {program}
-        echo "${{COMPREPLY[@]}}"
-    """
-    bash = ["bash", "--norc", "-c", lines]
+    offered = {
+        "p": "p2p parity postmortem",
+        "allreduce --reduce": "--reduce-op",
+        "bench links --siz": "--sizes",
+        "all_reduce --backend gl": "gloo",
+    }
+    lines = [f'eval "$({program} --show-completion)"']
+    for typed in offered:
+        lines += [
+            f"COMP_WORDS=(distdemo {typed}) COMP_CWORD={len(typed.split())}",
+            f"_distdemo_completion {program}",
+            'echo "${COMPREPLY[@]}"',
+        ]
+    bash = ["bash", "--norc", "-c", "\n".join(lines)]
     done = subprocess.run(bash, capture_output=True, text=True, check=True)
-    assert done.stdout == "--reduce-op\np2p parity postmortem\n"
+    assert done.stdout.splitlines() == [*offered.values()]
 
 
 # ------------------------------------------------------------------------------------------ values

@@ -34,12 +34,20 @@ def test_the_reference_and_the_schemas_are_up_to_date() -> None:
     assert {file.name for file in (DOCS / "schemas").iterdir()} <= {file.name for file in generated}
 
 
+def sections(page: Path) -> set[str]:
+    """Return the names by which links refer to the sections of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_links_of_a_page_exist(page: Path) -> None:
+def test_the_pages_and_sections_that_a_page_links_to_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+    for link, section in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text):
         if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+            target = page.parent / link if link else page
+            assert target.exists(), link
+            assert not section or section in sections(target), f"{link}#{section}"
 
 
 def test_the_menu_and_the_home_page_list_every_page_once() -> None:
