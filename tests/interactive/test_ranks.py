@@ -63,9 +63,9 @@ def test_values_output_and_variables_stay_from_cell_to_cell(world: Collected) ->
 
 BARE = {
     # a line: what rank 0, and rank 1, held before and after it, and where that is from
-    "dist.all_reduce(t)": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "dist.all_reduce(t)": (["[0 1]", "[30 33]", "ranks 0-2"], ["[10 11]", "[30 33]", "ranks 0-2"]),
     "dist.broadcast(t, 1)": (["[0 1]", "[10 11]", "rank 1"], ["[10 11]", "[10 11]", "rank 1"]),
-    "dist.reduce(t, 1)": (["[0 1]", "undefined", "—"], ["[10 11]", "[30 33]", "all"]),
+    "dist.reduce(t, 1)": (["[0 1]", "undefined", "—"], ["[10 11]", "[30 33]", "ranks 0-2"]),
     "dist.gather(t, s if rank == 1 else None, 1)": (
         ["[0 1]", "nothing", "—"],
         ["[10 11]", "[0 1]\n[10 11]\n[20 21]", "rank 0\nrank 1\nrank 2"],
@@ -83,10 +83,13 @@ BARE = {
         ["[0]\n[1 2]\n[3 4 5]", "[1 2]\n[1 2]\n[1 2]", "rank 0\nrank 1\nrank 2"],
     ),
     "dist.all_reduce(t, group=pair) if rank < 2 else None": (
-        ["[0 1]", "[10 12]", "all"],
-        ["[10 11]", "[10 12]", "all"],
+        ["[0 1]", "[10 12]", "ranks 0-1"],
+        ["[10 11]", "[10 12]", "ranks 0-1"],
     ),
-    "(t, dist.all_reduce(t))[1]": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "(t, dist.all_reduce(t))[1]": (
+        ["[0 1]", "[30 33]", "ranks 0-2"],
+        ["[10 11]", "[30 33]", "ranks 0-2"],
+    ),
     "dist.all_reduce(t);": (),
     "dist.all_reduce(t); t": (),
     "dist.all_reduce(t, async_op=True)": (),
