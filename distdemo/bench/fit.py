@@ -230,8 +230,8 @@ def costs_of(op: str, ranks: int) -> list[Cost]:
         return [Cost(MESSAGE, 1, Fraction(1))]
     costs = []
     for algorithm in schedules.of_op(op):
-        values = algorithm.formulas.values(ranks, algorithm.chunks(ranks))
-        costs.append(Cost(algorithm.name, int(values["rounds"]), values["serial"]))
+        rounds, *_, serial = algorithm.formulas.values(ranks, algorithm.chunks(ranks))
+        costs.append(Cost(algorithm.name, int(rounds), serial))
     return costs
 
 
