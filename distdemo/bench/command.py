@@ -1,4 +1,4 @@
-"""``distdemo bench``: measure an operation's speed and judge it."""
+"""``distdemo bench``, which measures operations, and ``bench links``, which measures every pair."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
+    Numbers,
     check_rank,
     offer,
     parse_bytes,
     parse_seconds,
+    parse_sizes,
     unknown,
     unknown_call,
 )
@@ -57,6 +59,9 @@ OP_OPTIONS = ("reduce_op", "root", "variant", "pattern")
 """Options that only some operations take."""
 MEASURED = ((), ("--variant", "single"))
 """Flags of the forms that are measured, without further options."""
+LINK_SIZES = Numbers((8, 1 << 20))
+LINK_BUFFERS = 3
+"""Large messages per rank: the pattern, the one sent or received, their comparison."""
 ALGORITHMS = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
 
 
@@ -167,8 +172,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
 
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
-    from distdemo.bench.judge import failure_text
-    from distdemo.bench.view import bench_view, to_csv
+    from distdemo.bench.view import bench_view, failure_text, to_csv
 
     return Result(
         report,
@@ -369,3 +373,58 @@ def sizes_of(op: Op, smallest: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
         return (0,)
     part = op.traffic(smallest).payload_bytes
     return tuple(sorted({max(part, size // part * part) for size in sizes}))
+
+
+# ------------------------------------------------------------------------------------------- links
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksOptions(WorldOptions):
+    """Options of ``distdemo bench links``."""
+
+    timeout: Annotated[float | None, timeout_option("30 without progress")] = None
+    sizes: Annotated[
+        Numbers,
+        typer.Option(
+            metavar="SMALL,LARGE",
+            parser=parse_sizes,
+            show_default=False,
+            help="Message sizes for latency and bandwidth. [default: 8,1M]",
+        ),
+    ] = LINK_SIZES
+
+
+@command(
+    joins=True,
+    record="distdemo.bench.records:LinksReport",
+    epilog="Try: distdemo bench links; distdemo bench links -n 8 --sizes 8,16M",
+)
+def links(session: Session, options: LinksOptions) -> Result:
+    """Measure every pair of ranks and find slow links and ranks.
+
+    One pair at a time exchanges messages while all other ranks sleep; every byte is checked.
+    """
+    size = session.world_size(options.world_size, smallest=2, why="A link has two ends.")
+    if len(options.sizes) != 2:
+        raise UsageError(
+            f"--sizes {','.join(map(str, options.sizes))}: give a small size and a large one.",
+            "The first is for the latency, the second for the bandwidth.",
+            "Try --sizes 8,1M.",
+        )
+    world = make_world(session, size, options)
+    session.check_memory(world, LINK_BUFFERS * options.sizes[1] * size)
+    with session.waiting(f"every pair of {size} ranks over {world.backend}", world):
+        from distdemo.bench.links import measure_links
+        from distdemo.bench.records import LinksSpec
+
+        spec = LinksSpec(size, world.backend, world.device, *options.sizes)
+        report = measure_links(spec, world, session.start)
+    from distdemo.bench.view import links_text, links_view
+
+    return Result(
+        report,
+        links_view,
+        partial=bool(report.links),
+        interrupted=report.interrupted,
+        errors=() if report.ok else (Error(links_text(report)),),
+    )

@@ -73,7 +73,7 @@ PYTEST = "pytest"
 _BY_LETTERS = {words.letters(name): name for name in COMMANDS} | words.COMMANDS
 _PLACES = {
     **dict.fromkeys(_OPS, "demo.command:command_of"),
-    "bench links": "bench.command_links:links",
+    "bench links": "bench.command:links",
     "bench compare": "bench.command_files:compare",
     "bench fit": "bench.command_files:fit",
     "hello": "demo.command:hello",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -24,6 +24,7 @@ MANY = 16  # largest number of ranks of which all are shown
 ENDS = 4  # ranks shown from each end of more than that
 
 Cell = Text | str
+Row = TypeVar("Row")
 
 
 def empty_table() -> Table:
@@ -100,6 +101,12 @@ class Grid:
                 cells.add_row(f"  {name}", cell)
                 parts.append(cells)
         return Group(*parts)
+
+
+def grid_of(rows: Iterable[Row], *columns: tuple[Column, Callable[[Row], Cell]]) -> Grid:
+    """Return a grid with a line per row; each column comes with the function of its cells."""
+    cells = [[cell(row) for _, cell in columns] for row in rows]
+    return Grid([column for column, _ in columns], cells)
 
 
 def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:

@@ -13,8 +13,10 @@ from golden import golden
 
 from distdemo import schedules
 from distdemo.bench.files import BenchFile
-from distdemo.bench.fit import FitReport, costs_of, fit, fit_view, make_report, solve
+from distdemo.bench.fit import costs_of, fit, make_report, solve
 from distdemo.bench.records import Answer, Series
+from distdemo.bench.records_files import FitReport
+from distdemo.bench.view_files import fit_view
 from distdemo.errors import UsageError
 
 ALPHA, BETA = 30e-6, 0.5e-9

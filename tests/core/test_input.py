@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from distdemo.bench.command_files import FitOptions, fit
-from distdemo.bench.compare import compare, compare_view
+from distdemo.bench.compare import compare
 from distdemo.bench.files import read
-from distdemo.bench.fit import fit_view, make_report
+from distdemo.bench.fit import make_report
+from distdemo.bench.view_files import compare_view, fit_view
 from distdemo.calls import notes
 from distdemo.calls import recording as recording_of_notes
 from distdemo.calls.notes import (
