@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from distdemo import ops, schedules
 from distdemo.bench.files import BenchFile, comparable, differences
 from distdemo.bench.judge import disturbance
@@ -173,27 +175,13 @@ def solve(
         paid: Multiples of α and β at each point.
         seconds: Measured time of each point, above 0.
     """
-    points = zip(paid, seconds, strict=True)
-    rows = [(rounds / time_s, size / time_s) for (rounds, size), time_s in points]
-    # The normal equations of rounds·α + bytes·β = 1.
-    rounds2 = sum(rounds * rounds for rounds, _ in rows)
-    mixed = sum(rounds * size for rounds, size in rows)
-    size2 = sum(size * size for _, size in rows)
-    rounds1 = sum(rounds for rounds, _ in rows)
-    size1 = sum(size for _, size in rows)
-    determinant = rounds2 * size2 - mixed * mixed
-    candidates = [(rounds1 / rounds2, 0.0), (0.0, size1 / size2)]  # one of them alone
-    if determinant > 0:
-        alpha = (rounds1 * size2 - size1 * mixed) / determinant
-        beta = (size1 * rounds2 - rounds1 * mixed) / determinant
-        if min(alpha, beta) >= 0:
-            candidates = [(alpha, beta)]
-
-    def errors(link: tuple[float, float]) -> list[float]:
-        return [rounds * link[0] + size * link[1] - 1 for rounds, size in rows]
-
-    best = min(candidates, key=lambda link: sum(error * error for error in errors(link)))
-    return (*best, errors(best))
+    rows = np.array(paid) / np.array(seconds)[:, None]  # rounds·α + bytes·β = 1
+    link = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+    if link.min() < 0:  # one of them alone
+        alone = np.diag(rows.sum(axis=0) / (rows**2).sum(axis=0))
+        link = min(alone, key=lambda link: float(((rows @ link - 1) ** 2).sum()))
+    alpha, beta = map(float, link)
+    return alpha, beta, (rows @ link - 1).tolist()
 
 
 def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iterator[Prediction]:

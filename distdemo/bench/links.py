@@ -212,12 +212,12 @@ def measure_links(
         spec,
         links,
         slow_ranks,
-        monotonic() - began_s,
-        interrupted,
         hosts,
-        environment(gpu=world.device != "cpu"),
-        versions() | backends.versions_of(report.world if report else world),
-        None if report is None or report.ok or interrupted else report,
+        world=None if report is None or report.ok or interrupted else report,
+        elapsed_s=monotonic() - began_s,
+        interrupted=interrupted,
+        environment=environment(gpu=world.device != "cpu"),
+        versions=versions() | backends.versions_of(report.world if report else world),
     )
 
 

@@ -264,29 +264,38 @@ class Series:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """A complete or partial measurement.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Circumstances of a measurement.
 
     Attributes:
-        series: Results in the order of the spec.
-        setups: One per backend.
         world: Report of the world that failed; None if none did.
         elapsed_s: Seconds since the first world was started.
         interrupted: True if a signal ended it early; the report has everything measured before.
         environment: Host, processor, kernel and variables that the figures depend on.
         versions: Versions of Python, torch and the libraries below.
+    """
+
+    world: WorldReport | None = field(default=None, metadata={"json": False})
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+    environment: dict[str, str | int | float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport(Measurement):
+    """A complete or partial measurement.
+
+    Attributes:
+        series: Results in the order of the spec.
+        setups: One per backend.
         notes: Remarks for the reader, in sentences.
     """
 
     spec: BenchSpec
     series: tuple[Series, ...]
     setups: tuple[Setup, ...] = ()
-    world: WorldReport | None = field(default=None, metadata={"json": False})
-    elapsed_s: float = 0.0
-    interrupted: bool = False
-    environment: dict[str, str | int | float] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -364,25 +373,19 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class LinksReport:
+class LinksReport(Measurement):
     """Measured links between every pair of ranks.
 
     Attributes:
         links: Measured links, one per ordered pair; all of them unless the world failed.
         slow_ranks: Ranks whose links are all similarly slow, so that the rank is the cause.
         hosts: Host of each rank; empty if all are on this machine.
-        world: Report of the failed world; None if it succeeded.
     """
 
     spec: LinksSpec
     links: tuple[Link, ...]
     slow_ranks: tuple[int, ...] = ()
-    elapsed_s: float = 0.0
-    interrupted: bool = False
     hosts: tuple[str, ...] = ()
-    environment: dict[str, str | int | float] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    world: WorldReport | None = field(default=None, metadata={"json": False})
 
     @property
     def slow(self) -> tuple[Link, ...]:

@@ -80,12 +80,12 @@ def measure(
         spec,
         tuple(results),
         tuple(setups),
-        next((sweep.failed for sweep in sweeps if sweep.failed), None),
-        monotonic() - began_s,
-        interrupted,
-        environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
-        libraries,
         (ONE_WORLD_NOTE,) if one_world else (),
+        world=next((sweep.failed for sweep in sweeps if sweep.failed), None),
+        elapsed_s=monotonic() - began_s,
+        interrupted=interrupted,
+        environment=environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
+        versions=libraries,
     )
 
 

@@ -16,6 +16,7 @@ from distdemo.bench.records import (
     BenchReport,
     Link,
     LinksReport,
+    Measurement,
     Series,
     SeriesSpec,
     SizeRow,
@@ -40,6 +41,7 @@ from distdemo.view.format import (
 from distdemo.view.tables import MANY, Column, Grid, grid_of
 
 WIDE_MARK = "!"  # mark of an interval that is not steady
+MACHINE = ("host", "processor")  # shown of the environment
 MOST_LISTED = 16  # most slow links listed by name
 
 # ----------------------------------------------------------------------------------------- report
@@ -64,7 +66,7 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{text}.", colours.QUIET)
     for note in report.notes:
         yield Paragraph(note)
-    yield Paragraph(f" {sign.dot} ".join(_circumstances(report)), colours.QUIET)
+    yield Paragraph(_circumstances(report, sign), colours.QUIET)
 
 
 def _series(series: Series, sign: Signs) -> Iterator[Block]:
@@ -164,11 +166,12 @@ def fastest_of(rows: Sequence[SizeRow]) -> SizeRow | None:
     return best if best.interval_s[1] < min(lows) else None
 
 
-def _circumstances(report: BenchReport) -> Iterator[str]:
-    """Yield the elapsed time, host and processor, if known, and the versions."""
-    yield duration(report.elapsed_s)
-    yield from filter(None, (str(report.environment.get(n, "")) for n in ("host", "processor")))
-    yield from (f"{name} {version}" for name, version in report.versions.items())
+def _circumstances(report: Measurement, sign: Signs) -> str:
+    """Return the elapsed time, host and processor, if known, and the versions."""
+    machine = (str(report.environment.get(name, "")) for name in MACHINE)
+    libraries = (f"{name} {version}" for name, version in report.versions.items())
+    parts = (duration(report.elapsed_s), *machine, *libraries)
+    return f" {sign.dot} ".join(filter(None, parts))
 
 
 # ------------------------------------------------------------------------------------- verdict
@@ -253,8 +256,7 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     if more > 0:
         yield Paragraph(f"{more:,} more; --format json has them all", colours.QUIET)
     yield Paragraph()
-    known = (f"{name} {version}" for name, version in report.versions.items())
-    yield Paragraph(", ".join((duration(report.elapsed_s), *known)), colours.QUIET)
+    yield Paragraph(_circumstances(report, sign), colours.QUIET)
     doubtful = bool(report.slow_ranks or report.slow)
     yield Summary(links_text(report), None if report.ok and doubtful else report.ok, "!")
 
@@ -310,7 +312,7 @@ ROW_FIELDS = (
 
 def to_csv(report: BenchReport) -> str:
     """Return one line per size with the JSON document's names (RFC 4180)."""
-    machine = {name: report.environment.get(name) for name in ("host", "processor")}
+    machine = {name: report.environment.get(name) for name in MACHINE}
     machine["torch"] = report.versions.get("torch")
     text = io.StringIO(newline="")
     writer = csv.writer(text)
