@@ -101,7 +101,7 @@ def _held_grid(held: Sequence[Held], sign: Signs, width: int) -> Grid:
     """Return a table of what ranks hold before and after a call, a row per rank."""
     names = ("Before", "After", "From")
     grid = Grid([Column("Rank", right=True), *map(Column, names)])
-    for item in select(held, None, lambda _: False):
+    for item in select(held, lambda _: False):
         if isinstance(item, int):
             texts = (sign.more, f"{item} more")
             grid.rows.append([Text(text, colours.QUIET) for text in texts])

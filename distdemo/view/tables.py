@@ -182,19 +182,13 @@ class Ranked(Protocol):
 Item = TypeVar("Item", bound=Ranked)
 
 
-def select(
-    items: Sequence[Item], ranks: frozenset[int] | None, always_shown: Callable[[Item], bool]
-) -> Iterator[Item | int]:
-    """Yield the items to show, and between them the number left out.
+def select(items: Sequence[Item], always_shown: Callable[[Item], bool]) -> Iterator[Item | int]:
+    """Yield the items to show of many, and between them the number left out.
 
     Args:
         items: One item per rank, in order.
-        ranks: Ranks to show, or None for the default.
         always_shown: Function that returns True for items to show in any case.
     """
-    if ranks is not None:
-        yield from (item for item in items if item.rank in ranks)
-        return
     skipped = 0
     for index, item in enumerate(items):
         at_end = index < ENDS or index >= len(items) - ENDS
