@@ -6,7 +6,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
@@ -202,6 +202,10 @@ def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
 
 def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
     """Yield one table per op, with a row for each size and algorithm."""
+
+    def bytes_of(name: str) -> Callable[[AlgorithmCost], str]:
+        return lambda row: short_size(getattr(row.counts, name))
+
     for op, rows in groupby(record.costs, attrgetter("op")):
         ranks = plural(record.world_size or 0, "rank")
         yield Heading(f" {sign.dot} ".join([op.replace("_", "-"), ranks]))
@@ -210,15 +214,9 @@ def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
             (Column("Size", right=True), lambda row: short_size(row.size_bytes)),
             (Column("Algorithm"), lambda row: Text(row.algorithm, style="bold")),
             (Column("Rounds", right=True), lambda row: f"{row.counts.rounds:,}"),
-            (Column("Sent", right=True), lambda row: short_size(row.counts.sent_bytes)),
-            (
-                Column("Busiest", right=True, drop_order=4),
-                lambda row: short_size(row.counts.busiest_bytes),
-            ),
-            (
-                Column("Total", right=True, drop_order=1),
-                lambda row: short_size(row.counts.total_bytes),
-            ),
+            (Column("Sent", right=True), bytes_of("sent_bytes")),
+            (Column("Busiest", right=True, drop_order=4), bytes_of("busiest_bytes")),
+            (Column("Total", right=True, drop_order=1), bytes_of("total_bytes")),
         )
         yield Paragraph()
     yield _count("cost", record.costs)
