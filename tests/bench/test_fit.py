@@ -132,10 +132,3 @@ def test_usage_errors(command: Any, tmp_path: Path) -> None:
         code, out, err = command("bench", "fit", *line.format(two=two).split())
         assert (code, out) == (2, ""), line
         assert words in " ".join(err.split()), line
-
-
-def test_a_cost_is_a_line_in_the_payload() -> None:
-    ring = costs_of("all_reduce", 4)[0]
-    assert (ring.rounds, float(ring.share)) == (6, 1.5)
-    assert ring.seconds(100, 10.0, 1.0) == 6 * 10 + 150
-    assert costs_of("all_to_all", 4)[0].share == 0.75  # S is all 4 parts of a rank
