@@ -9,6 +9,8 @@ from distdemo.schedules.contract import Formula, Formulas, Move, Round, masks, p
 
 ChunksOf = Callable[[int], Sequence[int]]
 """Function that returns the chunks of a message by rank, which is the sender by default."""
+
+# Formulas of several algorithms
 N1 = Formula("n−1", lambda x: x.n - 1)
 TWICE_N1 = Formula("2(n−1)", lambda x: 2 * (x.n - 1))
 LG_N = Formula("lg n", lambda x: x.lg_n)
@@ -19,7 +21,7 @@ LG_N_S = Formula("lg n·S", lambda x: x.lg_n)
 N1_PARTS = Formula("(n−1)/n·S", lambda x: (x.n - 1) / x.n)
 TWICE_N1_PARTS = Formula("2(n−1)/n·S", lambda x: 2 * (x.n - 1) / x.n)
 B_PARTS = Formula("b/n·S", lambda x: x.b / x.n)
-"""Formulas of several algorithms."""
+
 RING = Formulas(N1, N1_PARTS, TWICE_N1_PARTS, N1_S, N1_PARTS)
 """Costs if every rank sends and receives one part in each round."""
 PIPELINE = Formulas(
