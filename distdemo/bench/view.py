@@ -24,7 +24,7 @@ from distdemo.bench.records import (
 )
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
-from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import (
     digits,
@@ -49,7 +49,7 @@ MOST_LISTED = 16  # most slow links listed by name
 
 def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield a complete or partial measurement."""
-    yield Summary(*answer_text(report, _half(sign)), "!")
+    yield Summary(*answer_text(report, sign.half), "!")
     for series in report.series:
         yield Paragraph()
         yield from _series(series, sign)
@@ -89,16 +89,12 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{sign.wrong} {series.error}", colours.WRONG)
 
 
-def _half(sign: Signs) -> str:
-    return "+-" if sign == ASCII_SIGNS else "±"
-
-
 def _rows(rows: Sequence[SizeRow], sign: Signs) -> Grid:
     def width(row: SizeRow) -> Text:
         if row.spread_share is None:
             return Text(f"{sign.none}{WIDE_MARK}", colours.UNSURE)
         mark = (" " if row.steady else WIDE_MARK, colours.UNSURE)
-        return Text.assemble(plus_minus(row.spread_share, _half(sign)), mark)
+        return Text.assemble(plus_minus(row.spread_share, sign.half), mark)
 
     def wrong(row: SizeRow) -> Text:
         if row.wrong:
@@ -118,7 +114,7 @@ def _rows(rows: Sequence[SizeRow], sign: Signs) -> Grid:
         rows,
         (Column("Size", right=True), lambda row: Text(exact_size(row.size_bytes), "bold")),
         (Column("Median", right=True), lambda row: duration(row.median_s)),
-        (Column(_half(sign), right=True), width),
+        (Column(sign.half, right=True), width),
         (Column("algbw\nGB/s", right=True), lambda row: gigabytes(row.algbw_bytes_per_s)),
         (Column("busbw\nGB/s", right=True), lambda row: gigabytes(row.busbw_bytes_per_s)),
         (Column("of\nlimit", right=True), limit),
@@ -129,7 +125,6 @@ def _rows(rows: Sequence[SizeRow], sign: Signs) -> Grid:
 
 def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield one row per size and one column per series, with the fastest of each op marked."""
-    best = "*" if sign == ASCII_SIGNS else "★"
     rows = {(series.spec, row.size_bytes): row for series in report.measured for row in series.rows}
     rivals: dict[tuple[str, int], list[SizeRow]] = {}
     for (spec, size), row in rows.items():
@@ -140,7 +135,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
         row = rows.get((spec, size))
         if row is None:
             return sign.none
-        mark = f"{best} " * (row is fastest[spec.op.op, size])
+        mark = f"{sign.best} " * (row is fastest[spec.op.op, size])
         return f"{mark}{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
 
     names = series_names([series.spec for series in report.measured])
@@ -152,7 +147,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     yield Heading("Side by side: median, and busbw in GB/s")
     yield grid
     if any(fastest.values()):
-        yield Paragraph(f"{best} fastest of its operation: its interval is below all others.")
+        yield Paragraph(f"{sign.best} fastest of its operation: its interval is below all others.")
     elif any(len(rows) > 1 for rows in rivals.values()):
         yield Paragraph("None is certainly the fastest of its operation: the intervals overlap.")
 
