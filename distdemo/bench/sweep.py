@@ -167,15 +167,15 @@ class Sweep:
             blocks = (self._launch(number, self._sizes, slot_s, budget_s) for number in numbers)
             self._run_world((first, *blocks))
             return
-        succeeded = self._run_world((first,))
+        self._run_world((first,))
         slot_s = (end_s - monotonic()) / spec.launches - START_S
         most = MOST_LAUNCHES if spec.iters is None else spec.launches
         for number in range(1, most + 1):
             sizes = self._unsteady(number)
             left_s = end_s - monotonic() - START_S
-            if not succeeded or not sizes or left_s < 0:
+            if self.error or not sizes or left_s < 0:
                 return
-            succeeded = self._run_world((self._launch(number, sizes, slot_s, left_s),))
+            self._run_world((self._launch(number, sizes, slot_s, left_s),))
 
     def _launch(self, number: int, sizes: tuple[Key, ...], slot_s: float, until_s: float) -> Launch:
         """Return a launch that times these sizes; every second one takes them in reverse order."""
@@ -192,32 +192,30 @@ class Sweep:
             return keys
         return tuple(key for key in keys if not self._row(key).steady)
 
-    def _run_world(self, launches: Launches) -> bool:
-        """Run one world and return True if it succeeded."""
+    def _run_world(self, launches: Launches) -> None:
+        """Run one world; set ``error`` if it doesn't succeed."""
         left_s = self._end_s - monotonic()
         out_of_time = f"The time limit of {self.world.deadline:g} s was reached."
         if left_s <= 0:
             self.error = out_of_time
-            return False
+            return
         world = replace(self.world, deadline=max(0.1, round(left_s, 1)))
+        arguments = (self._spec, launches)
         try:
-            self.last = self._start(
-                world, bench, (self._spec, launches), on_message=self._on_message
-            )
+            self.last = self._start(world, bench, arguments, on_message=self._on_message)
         except UsageError as refusal:  # the system has no room for its ranks
             if not self._launches_before and not self._launches:
                 raise
             self.error = f"{refusal.what} {refusal.why}"
-            return False
+            return
         self._launches += 1
         if self.last.ok:
-            return True
+            return
         if self._has_advanced and monotonic() > self._end_s:
             self.error = out_of_time
         else:
             self.error = "A world failed."
             self.failed = self.last
-        return False
 
     def _on_message(self, rank: int, message: StreamLimit | Sample | LaunchLoad | None) -> None:
         """Record a message of a rank; None is a heartbeat."""
