@@ -12,6 +12,7 @@ import typer
 from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
 from distdemo.bench.records import BenchSpec, SeriesSpec
+from distdemo.cli.commands import subcommands
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
@@ -201,8 +202,6 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             why = f"It is {op.command} {' '.join(flags)}."
             raise UsageError(what, why, f"Try distdemo bench {op.command}.")
         else:
-            from distdemo.cli.app import subcommands
-
             known = [op.command for op in ops.REGISTRY.values()]
             others = subcommands("bench")
             if word in others:

@@ -50,11 +50,12 @@ def _letters(name: str) -> str:
     return words.letters(words.without_prefix(name))
 
 
-NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(words.OPS)
+_OTHERS = words.meanings("operation")
+NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(_OTHERS)
 """Names of torch, MPI and NCCL for the ops and their forms."""
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
 _CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
-for _name, _means in words.OPS.items():
+for _name, _means in _OTHERS.items():
     _torch_name, *_flags = _means.split()
     _CALLS[_letters(_name)] = (REGISTRY[_torch_name], tuple(_flags))
     if not _flags:

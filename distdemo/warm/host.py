@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import distdemo
-from distdemo.cli.app import COMMANDS, function_of
+from distdemo.cli.app import function_of
+from distdemo.cli.commands import COMMANDS
 from distdemo.encoding import decode, encode, loads
 from distdemo.launcher import handover, torch_import
 from distdemo.launcher.cleanup import clean

@@ -17,7 +17,8 @@ from processes import Command
 
 from distdemo import ops
 from distdemo.cli import main as main_module
-from distdemo.cli.app import COMMANDS, MORE, function_of, records_of, typer_command
+from distdemo.cli.app import function_of, records_of, typer_command
+from distdemo.cli.commands import COMMANDS, MORE
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 TRAINING = Path(__file__).parents[2] / "examples/parity/ddp.py"

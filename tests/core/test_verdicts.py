@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdemo import ops
-from distdemo.cli.app import COMMANDS
+from distdemo.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 LISTS = {"explain", "trace list", "warm"}

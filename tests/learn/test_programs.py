@@ -13,7 +13,8 @@ from forked import in_a_child
 from mpi.worlds import needs_mpi
 
 from distdemo import backends
-from distdemo.cli.app import COMMANDS, find_command, typer_command
+from distdemo.cli.app import typer_command
+from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
