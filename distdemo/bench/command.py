@@ -11,7 +11,7 @@ import typer
 
 from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
-from distdemo.bench.records import BenchSpec, SeriesSpec
+from distdemo.bench.records import BenchReport, BenchSpec, SeriesSpec
 from distdemo.cli.commands import subcommands
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
@@ -131,9 +131,15 @@ class BenchOptions(WorldOptions):
     ] = None
 
 
+def _csv(report: BenchReport) -> str:
+    from distdemo.bench.view import to_csv
+
+    return to_csv(report)
+
+
 @command(
     joins=True,
-    exports=(".csv",),
+    exports={".csv": _csv},
     record="distdemo.bench.records:BenchReport",
     epilog="Try: distdemo bench; distdemo bench all-gather -n 4 -e 1M; distdemo bench all "
     "--backend gloo,mpi -o new.json",
@@ -169,12 +175,11 @@ def bench(session: Session, options: BenchOptions) -> Result:
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
     from distdemo.bench.judge import failure_text
-    from distdemo.bench.view import bench_view, to_csv
+    from distdemo.bench.view import bench_view
 
     return Result(
         report,
         bench_view,
-        exports={".csv": to_csv},
         partial=bool(report.rows),
         interrupted=report.interrupted,
         errors=() if report.ok else (Error(failure_text(report)),),

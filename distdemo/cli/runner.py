@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, make_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -62,56 +62,43 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         function: Function that is decorated with ``cli.contract.command``.
     """
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
-    hints = get_type_hints(function)
-    records = [hints["options"]] if "options" in hints else []
-    records += [OutputOptions, *([NodeOptions] if info.joins else [])]
-    parameters = {
-        record: list(_parameters(record, _output_options(info) if record is OutputOptions else {}))
-        for record in records
-    }
+    taken = get_type_hints(function)
+    bases = [*[NodeOptions] * info.joins, OutputOptions, *filter(None, [taken.get("options")])]
+    output: list[Any] = _output_options(info)
+    record: Any = make_dataclass(
+        "CommandOptions", output, bases=tuple(bases), kw_only=True, frozen=True
+    )
 
     def run(ctx: typer.Context, **values: Any) -> None:
-        made = {
-            record: record(**{option.name: values[option.name] for option in options})
-            for record, options in parameters.items()
-        }
-        shown: OutputOptions = made[OutputOptions]
+        options = record(**values)
         session = Session(
-            name, shown.format, shown.quiet, shown.verbose, shown.traceback, shown.output
+            name,
+            options.format,
+            options.quiet,
+            options.verbose,
+            options.traceback,
+            options.output,
+            exports=info.exports,
         )
-        arguments = {"session": session, "options": made.get(hints.get("options"))}
-        arguments = {key: value for key, value in arguments.items() if key in hints}
-        function_call = partial(function, **arguments)
+        given = {"session": session, "options": options}
+        call = partial(function, **{name: given[name] for name in given if name in taken})
         if ctx.obj is not None:  # see `app.result_of`
-            ctx.obj.append(function_call())
+            ctx.obj.append(call())
             return
-        understood = ctx.meta.get(UNDERSTOOD)
-        raise CommandEnded(_run(session, made.get(NodeOptions), understood, function_call))
+        nodes = options if info.joins else None
+        raise CommandEnded(_run(session, nodes, ctx.meta.get(UNDERSTOOD), call))
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    context = inspect.Parameter("ctx", kind, annotation=typer.Context)
-    every = [context, *(option for options in parameters.values() for option in options)]
-    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {option.name: option.annotation for option in every}
+    annotations = {"ctx": typer.Context, **get_type_hints(record, include_extras=True)}
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    declared = [context, *inspect.signature(record).parameters.values()]
+    typed = [option.replace(annotation=annotations[option.name]) for option in declared]
+    run.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = annotations
     return run
 
 
-def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the options in a record's fields as parameters.
-
-    Args:
-        record: Class of the record.
-        own: Annotated types that replace the record's.
-    """
-    hints = get_type_hints(record, include_extras=True) | own
-    for member in fields(record):
-        default = inspect.Parameter.empty if member.default is MISSING else member.default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(member.name, kind, default=default, annotation=hints[member.name])
-
-
-def _output_options(info: CommandInfo) -> dict[str, Any]:
-    """Return the options ``--format`` and ``--output`` of a command with these exports."""
+def _output_options(info: CommandInfo) -> list[tuple[str, Any, Any]]:
+    """Return ``--format`` and ``--output`` of a command with these exports, as fields."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
     suffixes = (*WRITTEN, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
@@ -119,10 +106,10 @@ def _output_options(info: CommandInfo) -> dict[str, Any]:
     to_file = option(
         file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
     )
-    return {
-        "format": Annotated[str, format_option],
-        "output": Annotated[Path | None, to_file],
-    }
+    return [
+        ("format", Annotated[str, format_option], "table"),
+        ("output", Annotated[Path | None, to_file], None),
+    ]
 
 
 def _run(
@@ -135,9 +122,7 @@ def _run(
     code = EXIT_FAILED
     try:
         if nodes is not None:
-            session.placement = find_placement(
-                nodes.launcher, nodes.nnodes, nodes.node_rank, nodes.master
-            )
+            session.placement = find_placement(nodes)
         if understood is not None:
             session.understood(*understood)
         signals.enter(signals.Stage.RUNNING)
@@ -342,8 +327,10 @@ class _Output:
         from distdemo.view.blocks import to_markdown
         from distdemo.view.console import Signs
 
-        if suffix in self.result.exports:
-            return self.result.exports[suffix](self.result.record)
+        if suffix in self.session.exports:
+            if isinstance(self.result.record, _NoResult):  # exports have data only
+                return ""
+            return self.session.exports[suffix](self.result.record)
         if suffix == ".json":
             return self.document()
         if suffix in PICTURES:
@@ -365,7 +352,7 @@ class _Output:
             show_blocks(console, self.blocks(sign, quiet=quiet), complete)
             return
         suffix = f".{self.session.format}"
-        is_export = suffix in self.result.exports
+        is_export = suffix in self.session.exports
         content: Content = ""
         if self.session.format == "markdown":
             content = to_markdown(self.blocks(sign, quiet=quiet), sign)
@@ -382,7 +369,7 @@ class _Output:
 
         output = self.session.output
         files = list(self.result.files)
-        if output is not None and output.suffix.lower() in (*WRITTEN, *self.result.exports):
+        if output is not None and output.suffix.lower() in (*WRITTEN, *self.session.exports):
             files.insert(0, ("--output", output, partial(self.content, output.suffix.lower())))
         errors = []
         for flag, path, make in files:
