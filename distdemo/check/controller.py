@@ -29,6 +29,7 @@ from distdemo.launcher.records import (
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
+    from distdemo.backends.contract import Failure
     from distdemo.check.rank import CaseFinding
 
 WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
@@ -182,7 +183,8 @@ class CheckRun:
         wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
-            return self._result(number, "failed", _longest(findings), wrong[0][0], *details)
+            failed = self._result(number, "failed", _longest(findings), wrong[0][0], *details)
+            return replace(failed, failure="wrong")
         verdict = report.verdict
         what = verdict.what if verdict else "Its world ended."
         details = [verdict.why] if verdict and verdict.why else []
@@ -191,7 +193,8 @@ class CheckRun:
             for outcome in report.outcomes
             if not isinstance(outcome, Returned | Stopped)
         ]
-        return self._result(number, "failed", report.seconds, what, *details)
+        failed = self._result(number, "failed", report.seconds, what, *details)
+        return replace(failed, failure=_failure_of(report))
 
     def _result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
@@ -200,6 +203,15 @@ class CheckRun:
         case = self.cases[number]
         call = case.op.call(case.spec)
         return CaseResult(case.id, call, case.world_size, status, time_s, why, details)
+
+
+def _failure_of(report: WorldReport) -> Failure:
+    """Return how the ranks at fault failed."""
+    at_fault = report.verdict.ranks if report.verdict else ()
+    outcomes = [report.outcomes[rank] for rank in at_fault]
+    if any(isinstance(outcome, Raised) for outcome in outcomes):
+        return "raised"
+    return "died" if any(isinstance(outcome, Died | Lost) for outcome in outcomes) else "stalled"
 
 
 def _longest(findings: Iterable[CaseFinding]) -> float:
