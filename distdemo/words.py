@@ -60,7 +60,6 @@ TABLE = (
     Word("alltoallv", "all_to_all --uneven", kind="operation"),
     Word("_all_gather_base", "all_gather --variant single", kind="operation"),
     Word("_reduce_scatter_base", "reduce_scatter --variant single", kind="operation"),
-    Word("send_object_list", "p2p --objects", kind="operation"),
     Word("ring", "p2p --pattern ring", kind="operation"),
     Word("exchange", "p2p --pattern exchange", kind="operation"),
     Word("binomial, binomial-tree", "tree", kind="algorithm"),

@@ -117,7 +117,8 @@ def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
     rows: list[Cells] = [
         {
             "Command": Text(f"  {op.flags}") if op.flags else Text(op.command, "bold"),
-            "In torch.distributed": f"{op.calls}\n({op.older})" if op.older else op.calls,
+            "In torch.distributed": op.calls.replace("/", "/\n")
+            + (f"\n({op.older})" if op.older else ""),
             "What it does": op.summary,
         }
         for op in listed.ops

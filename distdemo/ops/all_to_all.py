@@ -25,17 +25,17 @@ class AllToAll(Op):
     name = "all_to_all"
     takes = frozenset({"async_op", "variant", "uneven", "splits"})
     forms = (
-        Form("list", "all_to_all", {"variant": "list", "splits": None}),
+        Form("list", ("all_to_all",), {"variant": "list", "splits": None}),
         Form(
             "single",
-            "all_to_all_single",
+            ("all_to_all_single",),
             {"variant": "single", "splits": None},
             "--variant single",
             summary="The parts are concatenated in a single tensor.",
         ),
         Form(
             "uneven",
-            "all_to_all_single",
+            ("all_to_all_single",),
             {"variant": "single"},
             "--uneven",
             frozenset({"shape"}),
@@ -44,7 +44,7 @@ class AllToAll(Op):
         ),
         Form(
             "uneven list",
-            "all_to_all",
+            ("all_to_all",),
             {"variant": "list"},
             "--variant list --uneven",
             frozenset({"shape"}),

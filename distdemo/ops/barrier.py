@@ -20,10 +20,10 @@ class Barrier(Op):
     name = "barrier"
     takes = frozenset({"async_op", "straggler", "monitored"})
     forms = (
-        Form("plain", "barrier", {"monitored": False}),
+        Form("plain", ("barrier",), {"monitored": False}),
         Form(
             "monitored",
-            "monitored_barrier",
+            ("monitored_barrier",),
             {"monitored": True},
             "--monitored",
             frozenset({"async_op"}),
