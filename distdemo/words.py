@@ -108,11 +108,6 @@ TABLE = (
     ),
     Word("ipython, python, repl, console, interactive", "distdemo shell"),
     Word(
-        "expect, xfail, fails",
-        "distdemo shell",
-        "A comment # fails marks a line of the shell that is meant to fail.",
-    ),
-    Word(
         "picture, image, figure, draw, plot, png, svg",
         "distdemo scatter --output scatter.svg",
         "Every command writes its result as a picture with --output FILE.svg or FILE.png.",

@@ -143,33 +143,28 @@ def _run(
 
 
 def _conclude(session: Session, function: Callable[[], Result]) -> int:
-    """Show the function's result and return the exit code.
+    """Show the function's result, or after a signal its result so far; return the exit code.
 
     Raises:
         BaseException: Of the function, or of a signal. The files say it.
     """
     try:
-        return conclude(session, _result(session, function))
+        try:
+            result = function()
+        except (KeyboardInterrupt, Terminated) as stop:
+            if session.so_far is None:
+                raise
+            signals.enter(signals.Stage.SHOWING)
+            result = replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
+        except Exception as error:
+            has_run = session.so_far is not None or not isinstance(error, UsageError)
+            if has_run and not isinstance(error, typer.Exit):  # on a node without rank 0
+                _write_failure(session, error)
+            raise
+        return conclude(session, result)
     except (KeyboardInterrupt, Terminated) as stop:
         signals.enter(signals.Stage.SHOWING)
         _write_failure(session, stop)
-        raise
-
-
-def _result(session: Session, function: Callable[[], Result]) -> Result:
-    """Return the function's result; if a signal ends it, its result so far, if it has one."""
-    try:
-        return function()
-    except typer.Exit:  # on a node without rank 0
-        raise
-    except (KeyboardInterrupt, Terminated) as stop:
-        if session.so_far is None:
-            raise
-        signals.enter(signals.Stage.SHOWING)
-        return replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
-    except Exception as error:
-        if session.so_far is not None or not isinstance(error, UsageError):  # else nothing has run
-            _write_failure(session, error)
         raise
 
 
