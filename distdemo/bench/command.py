@@ -56,7 +56,7 @@ ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ra
 the warm-up, unless the op's ``irecv`` would then wait for a connection."""
 OP_OPTIONS = ("reduce_op", "root", "variant", "pattern")
 """Options that only some operations take."""
-MEASURED = ((), ("--variant", "single"))
+MEASURED = ("", "--variant single")
 """Flags of the forms that are measured, without further options."""
 ALGORITHMS = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
 
@@ -197,15 +197,16 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
     """
     chosen: dict[str, Op] = {}
     for word in ",".join(words or ["all-reduce"]).split(","):
-        op, flags = ops.resolve(word) or (None, ())
+        resolved = ops.resolve(word)
         if word.lower() == EVERY:
             chosen |= ops.REGISTRY
-        elif op is not None and flags in MEASURED:
+        elif resolved is not None:
+            op, form = resolved
+            if form.flags not in MEASURED:
+                what = f"bench doesn't measure {word}."
+                why = f"It is {op.command} {form.flags}."
+                raise UsageError(what, why, f"Try distdemo bench {op.command}.")
             chosen[op.name] = op
-        elif op is not None:
-            what = f"bench doesn't measure {word}."
-            why = f"It is {op.command} {' '.join(flags)}."
-            raise UsageError(what, why, f"Try distdemo bench {op.command}.")
         else:
             known = [op.command for op in ops.REGISTRY.values()]
             others = subcommands("bench")

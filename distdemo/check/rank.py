@@ -6,7 +6,6 @@ case kills or hangs the world.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,12 +37,6 @@ class CaseFinding:
     number: int
     time_s: float
     wrong: tuple[str, ...] = ()
-
-
-def case_of(phase: str) -> int | None:
-    """Return the number of the case that a phase belongs to, or None."""
-    match = re.search(r"\bcase (\d+)$", phase)
-    return int(match[1]) if match else None
 
 
 @sends(CaseFinding)

@@ -76,8 +76,8 @@ def find_command(args: Sequence[str]) -> tuple[str, list[str], list[str]]:
     resolved = ops.resolve(word)
     if name in COMMANDS or resolved is None:
         return name, [], rest
-    op, flags = resolved
-    return op.command, list(flags), rest
+    op, form = resolved
+    return op.command, form.flags.split(), rest
 
 
 def suggestion(name: str, *, is_close: bool = False) -> tuple[str, str] | None:

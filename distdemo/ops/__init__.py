@@ -8,7 +8,7 @@ from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
 from distdemo.ops.barrier import Barrier
 from distdemo.ops.broadcast import Broadcast
-from distdemo.ops.contract import Op
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.gather import Gather
 from distdemo.ops.p2p import PointToPoint
 from distdemo.ops.reduce import Reduce
@@ -37,13 +37,13 @@ def find(name: str) -> Op | None:
     return _BY_LETTERS.get(_letters(name))
 
 
-def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
-    """Return the op with this name or torch call, and the flags that select it, or None.
+def resolve(name: str) -> tuple[Op, Form] | None:
+    """Return the op with this name or torch call, and the form that it means, or None.
 
-    ``isend`` is ``p2p --nonblocking``, ``allreduce`` is ``all-reduce``.
+    ``isend`` is the non-blocking form of p2p.
     """
     op = find(name)
-    return _CALLS.get(_letters(name)) if op is None else (op, ())
+    return _CALLS.get(_letters(name)) if op is None else (op, op.all_forms[0])
 
 
 def _letters(name: str) -> str:
@@ -54,9 +54,10 @@ _OTHERS = words.meanings("operation")
 NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(_OTHERS)
 """Names of torch, MPI and NCCL for the ops and their forms."""
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
-_CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
+_CALLS = {_letters(name): (op, form) for op in _ALL for name, form in op.aliases.items()}
 for _name, _means in _OTHERS.items():
-    _torch_name, *_flags = _means.split()
-    _CALLS[_letters(_name)] = (REGISTRY[_torch_name], tuple(_flags))
+    _torch_name, _, _flags = _means.partition(" ")
+    _op = REGISTRY[_torch_name]
+    _CALLS[_letters(_name)] = (_op, next(form for form in _op.all_forms if form.flags == _flags))
     if not _flags:
-        _BY_LETTERS[_letters(_name)] = REGISTRY[_torch_name]
+        _BY_LETTERS[_letters(_name)] = _op

@@ -28,7 +28,7 @@ class AllGather(Op):
             "single",
             ("all_gather_single",),
             {"objects": False, "variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="Every rank gets all tensors, concatenated into one.",
             since="2.13",
             older="all_gather_into_tensor",  # deprecated since then
@@ -37,7 +37,7 @@ class AllGather(Op):
             "uneven",
             ("all_gather", "all_gather"),
             {"objects": False, "variant": "uneven"},
-            "--uneven",
+            {"uneven": True},
             frozenset({"async_op", "variant", "shape"}),
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
             uneven=True,

@@ -25,7 +25,7 @@ class Barrier(Op):
             "monitored",
             ("monitored_barrier",),
             {"monitored": True},
-            "--monitored",
+            {"monitored": True},
             frozenset({"async_op"}),
             "A barrier with a timeout that names the ranks that didn't arrive.",
         ),

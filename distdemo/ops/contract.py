@@ -128,7 +128,7 @@ class Form:
         since: Torch release that introduced the name; empty if all releases have it.
         older: Earlier name of the function; empty if there was none.
         settings: Fields of the spec that select this form.
-        flags: Flags of the command that select this form.
+        options: Options of the command that select this form.
         lacks: Options of the op that this form doesn't have.
         summary: One line, if the op's own summary doesn't fit.
         uneven: True if tensors or parts have unequal lengths, given by the spec's sizes or splits.
@@ -137,7 +137,7 @@ class Form:
     name: str
     calls: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    flags: str = ""
+    options: Mapping[str, str | bool] = field(default_factory=dict)
     # Its order differs between processes, and joined worlds compare the text of their cases.
     lacks: frozenset[str] = field(default=frozenset(), repr=False)
     summary: str = ""
@@ -148,7 +148,15 @@ class Form:
     @classmethod
     def objects(cls, calls: tuple[str, ...], summary: str) -> Form:
         """Return the form of an op that takes Python objects."""
-        return cls("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
+        return cls("objects", calls, {"objects": True}, {"objects": True}, OBJECTS_LACK, summary)
+
+    @property
+    def flags(self) -> str:
+        """Options that select this form, as text: ``--pattern ring --nonblocking``."""
+        options = self.options.items()
+        return " ".join(
+            f"--{name}" + ("" if value is True else f" {value}") for name, value in options
+        )
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -281,13 +289,13 @@ class Op(ABC):
         return self.forms or (Form("tensor", (self.name,)),)
 
     @property
-    def aliases(self) -> dict[str, list[str]]:
-        """Torch's names of the forms with the flags that select them, the default form first."""
-        flags: dict[str, list[str]] = {}
+    def aliases(self) -> dict[str, Form]:
+        """Forms by torch's names of their functions; the default form comes first."""
+        forms: dict[str, Form] = {}
         for form in self.all_forms:
             for name in filter(None, (*form.calls, form.older)):
-                flags.setdefault(name, form.flags.split())
-        return flags
+                forms.setdefault(name, form)
+        return forms
 
     def form(self, spec: Call) -> Form:
         """Return the form that this spec selects, or the default one."""

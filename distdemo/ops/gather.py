@@ -29,7 +29,7 @@ class Gather(Op):
             "single",
             ("gather_single",),
             {"objects": False, "variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="The root gets all tensors, concatenated into one.",
             since="2.14",
         ),

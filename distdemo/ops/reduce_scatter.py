@@ -26,7 +26,7 @@ class ReduceScatter(Op):
             "single",
             ("reduce_scatter_single",),
             {"variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="The pieces to reduce are concatenated in a single tensor.",
             since="2.13",
             older="reduce_scatter_tensor",  # deprecated since then

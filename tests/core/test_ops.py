@@ -114,5 +114,5 @@ def test_a_form_has_the_name_that_the_installed_torch_prefers(
         assert {form.lacking() for _, form in FORMS if form.calls != ("gather_single",)} == {None}
         for op, form in FORMS:
             if form.older:
-                meaning = (op, (*form.flags.split(),))
+                meaning = (op, form)
                 assert ops.resolve(form.older) == ops.resolve(form.calls[0]) == meaning
