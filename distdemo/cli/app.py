@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -47,18 +48,6 @@ _PLACES = {
     "shell": "interactive.command:shell",
 }
 """Functions of the commands that aren't the function of the same name in their own folder."""
-
-
-class _Collecting:
-    """A parser as its options see it, which keeps every value of an option, not only the last."""
-
-    def __init__(self, parser: Any) -> None:
-        self._parser = parser
-
-    def add_option(self, *, action: str, **settings: Any) -> None:
-        """Add an option to the parser."""
-        every = {"store": "append", "store_const": "append_const"}
-        self._parser.add_option(action=every.get(action, action), **settings)
 
 
 class Command(TyperCommand):
@@ -106,8 +95,10 @@ class Command(TyperCommand):
             for param in self.params
             if param.param_type_name == "option" and not param.multiple
         ]
-        for param in single:
-            param.add_to_parser(cast("Any", _Collecting(parser)), ctx)
+        for param in single:  # collect every value, not only the last
+            collecting = copy(param)
+            collecting.multiple = True
+            collecting.add_to_parser(parser, ctx)
         texts_of, _, _ = parser.parse_args(list(normalized))
         for param in single:
             texts = list(map(str, texts_of.get(param.name) or ()))
