@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distdemo import words
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
@@ -34,7 +36,8 @@ REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
 
 def find(name: str) -> Op | None:
     """Return the op of this name, as written by torch, MPI, NCCL or the command line."""
-    return _BY_LETTERS.get(_letters(name))
+    op, form = resolve(name) or (None, None)
+    return op if op is not None and form == op.all_forms[0] else None
 
 
 def resolve(name: str) -> tuple[Op, Form] | None:
@@ -42,22 +45,27 @@ def resolve(name: str) -> tuple[Op, Form] | None:
 
     ``isend`` is the non-blocking form of p2p.
     """
-    op = find(name)
-    return _CALLS.get(_letters(name)) if op is None else (op, op.all_forms[0])
+    return _BY_LETTERS.get(_letters(name))
 
 
 def _letters(name: str) -> str:
     return words.letters(words.without_prefix(name))
 
 
-_OTHERS = words.meanings("operation")
-NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(_OTHERS)
+def _named() -> Iterator[tuple[str, tuple[Op, Form]]]:
+    """Yield names of torch, MPI and NCCL with their meaning; of two, the last one counts."""
+    for op in _ALL:
+        for form in reversed(op.all_forms):  # the default form is first
+            for name in (*form.calls, form.older):
+                yield name, (op, form)
+        yield op.name, (op, op.all_forms[0])
+    for name, meaning in words.meanings("operation").items():
+        torch_name, _, flags = meaning.partition(" ")
+        op = REGISTRY[torch_name]
+        yield name, (op, next(form for form in op.all_forms if form.flags == flags))
+
+
+_FORMS = {name: meaning for name, meaning in _named() if name}
+NAMES = tuple(_FORMS)
 """Names of torch, MPI and NCCL for the ops and their forms."""
-_BY_LETTERS = {_letters(op.name): op for op in _ALL}
-_CALLS = {_letters(name): (op, form) for op in _ALL for name, form in op.aliases.items()}
-for _name, _means in _OTHERS.items():
-    _torch_name, _, _flags = _means.partition(" ")
-    _op = REGISTRY[_torch_name]
-    _CALLS[_letters(_name)] = (_op, next(form for form in _op.all_forms if form.flags == _flags))
-    if not _flags:
-        _BY_LETTERS[_letters(_name)] = _op
+_BY_LETTERS = {_letters(name): meaning for name, meaning in _FORMS.items()}

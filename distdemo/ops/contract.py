@@ -288,15 +288,6 @@ class Op(ABC):
         """Forms of the op, including the implied one of an op that declares none."""
         return self.forms or (Form("tensor", (self.name,)),)
 
-    @property
-    def aliases(self) -> dict[str, Form]:
-        """Forms by torch's names of their functions; the default form comes first."""
-        forms: dict[str, Form] = {}
-        for form in self.all_forms:
-            for name in filter(None, (*form.calls, form.older)):
-                forms.setdefault(name, form)
-        return forms
-
     def form(self, spec: Call) -> Form:
         """Return the form that this spec selects, or the default one."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
