@@ -224,10 +224,6 @@ class Session:
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
-        if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
-            what = f"--backend {chosen.name}" if chosen.rank_per_gpu else "--device cuda"
-            hint = "Try --backend gloo --device cpu."
-            raise UsageError(f"{what} needs a GPU.", "This machine has none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
@@ -245,6 +241,8 @@ class Session:
             capture=True,
             stall=stall,
         )
+        if not backends.has_gpu():  # otherwise torch counts them
+            backends.check_gpus(chosen, world, size)
         self.check_memory(world, data_bytes)
         return world
 
