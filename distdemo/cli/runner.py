@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -64,22 +64,15 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
     taken = get_type_hints(function)
     bases = [*[NodeOptions] * info.joins, OutputOptions, *filter(None, [taken.get("options")])]
-    output: list[Any] = _output_options(info)
+    own: list[Any] = _output_options(info)
     record: Any = make_dataclass(
-        "CommandOptions", output, bases=tuple(bases), kw_only=True, frozen=True
+        "CommandOptions", own, bases=tuple(bases), kw_only=True, frozen=True
     )
 
     def run(ctx: typer.Context, **values: Any) -> None:
         options = record(**values)
-        session = Session(
-            name,
-            options.format,
-            options.quiet,
-            options.verbose,
-            options.traceback,
-            options.output,
-            exports=info.exports,
-        )
+        output = {field.name: getattr(options, field.name) for field in fields(OutputOptions)}
+        session = Session(name, **output, exports=info.exports)
         given = {"session": session, "options": options}
         call = partial(function, **{name: given[name] for name in given if name in taken})
         if ctx.obj is not None:  # see `app.result_of`
