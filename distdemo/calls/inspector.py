@@ -36,7 +36,7 @@ from distdemo.launcher.records import (
     signal_name,
 )
 from distdemo.launcher.stacks import is_ours
-from distdemo.launcher.verdict import judge, names_cause
+from distdemo.launcher.verdict import judge, limit_text, names_cause
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Inspector:
             return finding
         if finding.kind == "stuck":
             finding = replace(finding, rows=(*finding.rows, *_other_threads(report)))
-            limit = old.what.partition(":")[0]  # which limit has passed
+            limit = limit_text(report.world, old.limit or "deadline")
             what = f"{limit}: {finding.what[0].lower()}{finding.what[1:]}"
             finding = replace(finding, what=what, rule=old.hint)
         return finding if matcher.problems else _with_cause(finding, old, report.outcomes)
@@ -241,7 +241,7 @@ class Inspector:
 def _running(report: WorldReport) -> dict[int, str]:
     """Return the ranks that were stopped while running, and where they were."""
     return {
-        outcome.rank: FROM.join((outcome.where.source_line, *outcome.where.callers))
+        outcome.rank: FROM.join(map(str, (outcome.where.source_line, *outcome.where.callers)))
         if outcome.where
         else ""
         for outcome in report.outcomes
@@ -256,7 +256,7 @@ def _other_threads(report: WorldReport) -> list[Row]:
         for other in outcome.where.others if outcome.where else ():
             doing = f"waiting in {other.collective}" if other.collective else "running"
             did = f"{plural(other.threads, 'other thread')} {doing}"
-            rows.append(Row((outcome.rank,), did, other.source_line))
+            rows.append(Row((outcome.rank,), did, str(other.source_line)))
     return merged(rows)
 
 
@@ -267,10 +267,8 @@ def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:
         how = f"was killed by {signal_name(end.signal)}"
     elif isinstance(end, Died) and end.exit_code:
         how = f"exited with {end.exit_code}"
-    if end.where is not None and end.where.source_line:
-        file, _, place = end.where.source_line.rpartition(":")
-        line, _, function = place.partition(" in ")
-        return EndNote(how, SourceLine(file, int(line), function))
+    if end.where is not None and (place := end.where.source_line).line:
+        return EndNote(how, SourceLine(place.file, place.line, place.function))
     return EndNote(f"{how} after {last.op}", last.source_line) if last else EndNote(how)
 
 

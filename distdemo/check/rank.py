@@ -46,7 +46,7 @@ def case_of(phase: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@sends(CaseFinding)
+@sends(CaseFinding, lambda finding, _, numbers: finding.number in numbers)
 def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> None:
     """Run cases in order and send the result of each. Collective.
 

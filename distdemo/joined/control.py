@@ -107,17 +107,16 @@ class Control:
         with suppress(OSError):  # the control process has exited
             self._orders.send_bytes(data)
 
-    def receive(self) -> list[tuple[int, Message]]:
+    def receive(self) -> list[tuple[int, bytes | Gone]]:
         """Return the messages that have arrived, each with its node, without waiting.
 
-        `Gone` with this node's own number means that the store is lost.
+        A message of a node is encoded. `Gone` is the control process's: the node is lost, or, with
+        this node's own number, the store.
         """
-        arrived: list[tuple[int, Message]] = []
+        arrived: list[tuple[int, bytes | Gone]] = []
         try:
             while len(arrived) < AT_ONCE and self._reports.poll():
-                node, report = self._reports.recv()
-                is_message = isinstance(report, bytes)
-                arrived.append((node, messages.read(node, report) if is_message else report))
+                arrived.append(self._reports.recv())
         except (EOFError, OSError):
             why = "the process that talks to the store has exited"
             arrived.append((self.node, Gone(why)))

@@ -131,7 +131,7 @@ def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
     """Return the cell of a rank in the column with this heading."""
     if heading == "Last phase":
         return outcome.phase.name
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     return (outcome.last_call if heading == "Last call" else line) or sign.none
 
 
@@ -146,7 +146,7 @@ def what_happened(
         at_fault: True if it is the root cause.
         culprit: Rank at fault.
     """
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:

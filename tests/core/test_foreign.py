@@ -25,6 +25,7 @@ from distdemo.check.records import CaseResult, CheckReport
 from distdemo.encoding import dumps
 from distdemo.errors import UsageError
 from distdemo.launcher.records import (
+    CodeLine,
     Died,
     Lost,
     Phase,
@@ -143,7 +144,7 @@ def failed_world(world: WorldSpec) -> WorldReport:
     outcomes = (
         Raised(rank=0, type=HOSTILE, message=HOSTILE, traceback=HOSTILE, **all_of_them),
         Died(rank=1, exit_code=1, message=HOSTILE, **all_of_them),
-        TimedOut(rank=2, where=Position(HOSTILE, HOSTILE), **all_of_them),
+        TimedOut(rank=2, where=Position(HOSTILE, CodeLine(HOSTILE, 1, HOSTILE)), **all_of_them),
         Lost(rank=3, why=HOSTILE, hint=HOSTILE, **all_of_them),
     )
     return WorldReport(world, outcomes, verdict, 0.5, "fork", HOSTILE, hosts=(HOSTILE,) * 4)

@@ -20,6 +20,7 @@ from rich.color import Color, ColorSystem
 from rich.text import Text
 
 from distdemo.launcher.records import (
+    CodeLine,
     Died,
     Lost,
     Outcome,
@@ -58,7 +59,7 @@ def world(outcomes: tuple[Outcome, ...], verdict: Verdict | None) -> WorldReport
 
 def script(outcomes: tuple[Outcome, ...], last_call: str = "") -> WorldReport:
     """Return the report of a user's program, whose last ranks left without returning or crashed."""
-    where = Position("", "train.py:20 in step")
+    where = Position("", CodeLine("train.py", 20, "step"))
     ends = (
         Returned(rank=len(outcomes), at=0.8, left=True),
         Died(rank=len(outcomes) + 1, at=0.9, exit_code=0),
@@ -211,7 +212,12 @@ OUTCOMES: tuple[Outcome, ...] = (
     ),
     Died(rank=2, phase=ENTERED, at=0.3, signal=9),
     Stopped(rank=3, phase=ENTERED, at=0.4),
-    TimedOut(rank=4, phase=ENTERED, at=0.5, where=Position("all_reduce", "train.py:12 in step")),
+    TimedOut(
+        rank=4,
+        phase=ENTERED,
+        at=0.5,
+        where=Position("all_reduce", CodeLine("train.py", 12, "step")),
+    ),
     Returned(rank=5, at=0.6),
     Died(rank=6, at=0.7, exit_code=3),
 )
@@ -240,7 +246,7 @@ FAILURES = {
     "failure_of_a_script": script(OUTCOMES, "all_reduce at train.py:12 in step (call 2)"),
     "failure_of_a_script_without_calls": script(OUTCOMES),
     "deadlock": world(
-        tuple(TimedOut(rank=r, phase=ENTERED, where=Position("send", "")) for r in (0, 1)),
+        tuple(TimedOut(rank=r, phase=ENTERED, where=Position("send", CodeLine())) for r in (0, 1)),
         Verdict("Timed out: Ranks 0, 1 wait for each other.", "Why.", "A deadlock.", (), (0, 1)),
     ),
 }
