@@ -7,9 +7,9 @@ calls that all ranks are in.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from signal import SIGKILL
 
 from distdemo.calls.match import findings
 from distdemo.calls.match.judge import first_error
@@ -17,7 +17,8 @@ from distdemo.calls.match.matching import merged
 from distdemo.calls.match.rules import COMPARED, KINDS
 from distdemo.calls.match.state import Entry
 from distdemo.calls.records import Finding, Row
-from distdemo.launcher.verdict import lost_peer, ranks_of
+from distdemo.launcher.records import signal_name
+from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem.job import Job
 from distdemo.postmortem.records import RankCalls, RankEnd
 
@@ -33,7 +34,6 @@ VAGUE = (
 )
 UNREAD = "Ranks without calls have died, never made this call, or lost their dumps."
 MAX_ROWS = 12  # rows of ranks that wait
-_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
 
 def find(job: Job) -> list[Finding]:
@@ -72,12 +72,12 @@ def _died(job: Job, waits: dict[int, Entry]) -> Finding | None:
     causes = {rank: end for rank, end in causes.items() if rank in job.first} or causes
     if not causes and not job.unplaced:
         return None
-    rows = merged([Row((rank,), end.how, end.source_line) for rank, end in causes.items()])
+    rows = merged([Row((rank,), _how(end), end.source_line) for rank, end in causes.items()])
     if causes:
         how = rows[0].did if len({row.did for row in rows}) == 1 else "failed"
         what = f"{ranks_of(tuple(causes))} {how}."
     else:
-        what = f"A rank {job.unplaced[0].how}, and no line says which."
+        what = f"A rank {_how(job.unplaced[0])}, and no line says which."
     others = tuple(sorted({*job.ends, *waits}.difference(causes)))
     rows += _affected(job, waits, others)
     advice = _advice([*causes.values(), *job.unplaced])
@@ -86,11 +86,25 @@ def _died(job: Job, waits: dict[int, Entry]) -> Finding | None:
 
 def _advice(causes: Collection[RankEnd]) -> str:
     """Return what to do about ranks that died."""
-    if any(WRONG_SIZE in end.how for end in causes):
+    if any(WRONG_SIZE in end.text for end in causes):
         return SIZES
-    if any("SIGKILL" in end.how for end in causes):
+    if any(end.code == -SIGKILL for end in causes):
         return KILLED
     return VAGUE if any(end.is_vague for end in causes) else KINDS["died"].rule
+
+
+def _how(end: RankEnd) -> str:
+    """Return how a rank ended, as the end of a sentence."""
+    match end.kind:
+        case "raised":
+            return f"raised {end.text}"
+        case "thrown":
+            return f"died of {end.text}"
+        case "timed out":
+            return f"timed out in {end.text}"
+        case "silent":
+            return f"doesn't answer NCCL: {end.text}"
+    return f"exited with code {end.code}" if end.code > 0 else f"died of {signal_name(-end.code)}"
 
 
 def _lost(job: Job, waits: dict[int, Entry]) -> Finding | None:
@@ -99,7 +113,7 @@ def _lost(job: Job, waits: dict[int, Entry]) -> Finding | None:
     If connections were lost, a rank that lived until it was stopped isn't the one that ended first;
     if a call timed out, it may be the one that never made it.
     """
-    timed_out = any(_TIMED_OUT.search(end.how) for end in job.ends.values())
+    timed_out = any(end.timed_out for end in job.ends.values())
     if not job.ends or (timed_out and waits):
         return None
     innocent = {*job.ends, *waits} if timed_out else {*job.ends, *waits, *job.stopped}
@@ -123,7 +137,7 @@ def _affected(job: Job, waits: dict[int, Entry], ranks: Collection[int]) -> list
     for rank in ranks:
         if rank not in waits:
             end = job.ends[rank]
-            how = "lost a peer" if lost_peer(end.how) else end.how
+            how = "lost a peer" if end.lost_peer else _how(end)
             rows.append(Row((rank,), how, end.source_line))
     return merged(rows)[:MAX_ROWS]
 

@@ -107,6 +107,8 @@ class Matcher:
         """Ranks of each mistake that is only a warning."""
         self._remarks: dict[tuple[Kind, str, str, SourceLine], dict[int, RankCall]] = {}
         """Calls that may be meant: by kind, text, rule and line."""
+        self.unknown: frozenset[int] = frozenset()
+        """Ranks of which there are no notes: nothing waits for them."""
         self._messages: Counter[tuple[Group, int, int | None, bool]] = Counter()
         """Number of messages by group, rank, peer, and whether the rank sends them."""
 
@@ -124,6 +126,8 @@ class Matcher:
             is_known = all(0 <= member < self.world_size for member in members)
             numbers = {rank: number for number, rank in enumerate(members)} if is_known else {}
             group = Group(members, backend, nth, name, numbers, dict.fromkeys(members, 0))
+            if unknown := self.unknown.intersection(members):
+                group.begin(0, unknown, name)
             self.groups[members, backend, nth] = group
         return group
 
