@@ -140,6 +140,7 @@ def _run(
             )
         if understood is not None:
             session.understood(*understood)
+        signals.before_exit(partial(_write_failure, session))
         signals.enter(signals.Stage.RUNNING)
         code = _conclude(session, function)
     except typer.Exit as end:  # on a node without rank 0

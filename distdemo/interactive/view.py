@@ -82,6 +82,9 @@ def outcome_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
 
 def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
     """Yield the verdict of a session."""
+    if not (report.cells or report.refused):
+        yield Summary("No line was run.", None, "!")
+        return
     failed = sum(not cell.is_as_expected for cell in report.cells)
     meant = sum(cell.is_as_expected and not cell.ok for cell in report.cells)
     parts = [f"{plural(failed, 'line')} failed"] if failed else [plural(len(report.cells), "line")]

@@ -177,6 +177,7 @@ REFUSED = {
     "prog.py:1st": "prog.py:1st: '1st' is not a function name.",
     "prog.py extra": "Unexpected argument 'extra'.",
     "-m nothing.here": "-m nothing.here: there is no module 'nothing'.",
+    "-m json.nothing": "-m json.nothing: there is no module 'json.nothing'.",
     ".": ". is a folder.",
     "prog.py --backend nccl": "--backend can't be used here.",
     "prog.py --pdb 9": "--pdb 9: there is no such rank.",
