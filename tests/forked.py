@@ -1,6 +1,6 @@
 """Processes forked from the tests' own, so that torch need not be imported again.
 
-A forked program also forks its hosts (``distdemo.launcher.host``), which otherwise import torch.
+A forked program also forks its hosts (``distdemo.launcher.helper``), which otherwise import torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -24,12 +23,12 @@ from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
 
-from distdemo.launcher import host
+from distdemo.launcher import helper
 
 # --------------------------------------------------------------------------------- whole programs
 
@@ -62,8 +61,7 @@ def become(
         os.environ.update(env)
         _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
         if forks_hosts:
-            forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
-            vars(host).update(subprocess=forking)
+            vars(helper).update(NewPython=ForkedHost)
         if program == "distdemo":
             _command(words)
         _python(words)
@@ -74,8 +72,8 @@ def become(
     os._exit(99)
 
 
-class ForkedHost(subprocess.Popen[Any]):
-    """The process of a ``Host``, forked from this one, whose torch it has."""
+class ForkedHost(helper.NewPython):
+    """The process of a helper, forked from this one, whose torch it has."""
 
     def __init__(self, line: list[str], pass_fds: tuple[int], **options: Any) -> None:
         become_host = partial(_become_host, pass_fds[0], line[-2:], options.get("env"))
@@ -89,7 +87,7 @@ def _become_host(connection: int, numbers: list[str], env: Mapping[str, str] | N
             os.environ.clear()
             os.environ.update(env)
         sys.argv = ["-c", *numbers]
-        host.main()
+        helper.main()
     except BaseException:  # reported on standard error
         os.write(2, traceback.format_exc().encode())
     os._exit(99)

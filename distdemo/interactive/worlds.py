@@ -26,7 +26,7 @@ from distdemo.interactive.records import (
     Settings,
     in_common,
 )
-from distdemo.launcher.host import Channel, Interrupt
+from distdemo.launcher.helper import Channel, Interrupt
 from distdemo.launcher.records import Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.workers import StopReason
 

@@ -134,7 +134,7 @@ class JoinedWorld(World):
             interface,
             RANKS_EXIT_TIMEOUT_S,
         )
-        return local_ranks, [self.fileno(), *(() if control is None else control.descriptors)]
+        return local_ranks, [self.fileno(), *(() if control is None else [control.fileno()])]
 
     # ------------------------------------------------------------------------------- messages
 

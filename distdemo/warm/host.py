@@ -39,7 +39,7 @@ from distdemo.encoding import decode, encode, loads
 from distdemo.launcher import handover, torch_import
 from distdemo.launcher.cleanup import clean
 from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
-from distdemo.launcher.host import Channel
+from distdemo.launcher.helper import Channel
 from distdemo.launcher.process_tree import Cleanup, die_with_parent
 from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request

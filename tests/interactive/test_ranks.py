@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +16,8 @@ from processes import Start
 from distdemo.errors import UsageError
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
-from distdemo.launcher import host
+from distdemo.launcher import helper
+from distdemo.launcher.helper import NewPython
 from distdemo.view.console import Signs
 from distdemo.view.data import data_cells
 
@@ -254,15 +254,16 @@ def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
 ) -> None:
     mark = f"stopped-{os.getpid()}"
     monkeypatch.setenv(MARK, mark)
-    monkeypatch.setattr(host, "subprocess", subprocess)  # its environment has the mark
+    monkeypatch.setattr(helper, "NewPython", NewPython)  # its environment has the mark
     ranks = Ranks(Settings(2), lambda *_: None)
     assert ranks.run(CELL, "1").ok
     process = ranks._host.process
+    assert isinstance(process, NewPython)
     process.send_signal(signal.SIGSTOP)
     ranks.close()
     assert process.returncode == -signal.SIGKILL
     assert wait_until(lambda: not marked_processes(mark))
-    assert 2 * host.EXIT_S < 2  # a command of the shell may have a second host
+    assert 2 * helper.EXIT_S < 2  # a command of the shell may have a second host
 
 
 PROGRAM = """
