@@ -26,6 +26,7 @@ from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.rank import Rank, exit_as_python, exit_status, flush, set_device
 from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import set_interface
+from distdemo.launcher.torch_import import seed_numpy
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -136,9 +137,7 @@ def _seed() -> None:
     import torch
 
     torch.default_generator.seed()
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    seed_numpy()
 
 
 def _unpickled(work: bytes) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ import numpy as np
 
 from distdemo.calls.inspector import Inspector
 from distdemo.errors import UsageError
+from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.parity.cases import Cases, subject
 from distdemo.parity.compare import Comparing, RunNotes
@@ -55,10 +55,10 @@ def measure_parity(report: ParityReport, recording: Recording, start: Start) -> 
         start: Function that starts a world.
     """
     report = replace(report, versions=versions())
-    with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as folder:
+    with temporary_folder("distdemo-parity-") as folder:
         try:
             return _compared(
-                report, replace(recording, folder=folder), partial(_run, report, start)
+                report, replace(recording, folder=str(folder)), partial(_run, report, start)
             )
         except _Failed as failed:
             return replace(report, failed_run=failed.run, world=failed.world)

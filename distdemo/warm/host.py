@@ -316,9 +316,7 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
         sys.argv = [*request.argv]
         sys.path[:] = request.path
         _open_streams()
-        numpy_random: Any = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed()
+        torch_import.seed_numpy()
         torch_import.from_warm_process = True
         _set_signals(ignored=_signals_of(client["SigIgn"]))
         blocked = _signals_of(client["SigBlk"])
