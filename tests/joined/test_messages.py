@@ -11,7 +11,9 @@ from hostile import JSON
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distdemo.check.rank import CaseFinding, run_cases
 from distdemo.joined import messages
+from distdemo.joined.engines import Placement
 from distdemo.joined.messages import (
     Exit,
     Gone,
@@ -22,6 +24,7 @@ from distdemo.joined.messages import (
     StartWorld,
     StopWorld,
 )
+from distdemo.joined.nodes import Coordinator
 from distdemo.launcher.records import Died, Phase, Returned
 from distdemo.launcher.workers import StopReason
 
@@ -73,3 +76,22 @@ def test_any_document_is_a_message_or_refused(sent: tuple[int, Message], value: 
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         messages.read(1, data)
+
+
+def test_what_a_rank_sends_is_checked_when_it_is_read() -> None:
+    node = Coordinator(Placement("terminals", 0, 2, nnodes=2), "check")
+    vars(node).update(_target=run_cases, _args=((), (3,)), _number=0)
+
+    def read(rank: int, value: Any) -> Message:
+        return node._read(1, messages.write(Sent(0, rank, value)))
+
+    assert read(1, {"number": 3, "time_s": 0.5}) == Sent(0, 1, CaseFinding(3, 0.5))
+    assert read(1, None) == Sent(0, 1, None)
+    for rank, value, why in (
+        (0, None, "rank 0 is not a running rank of node 1"),
+        (1, {"number": 4, "time_s": 0.5}, "rank 1 can't have sent this"),
+        (1, [], "is not an object"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            read(rank, value)
+    node.end(0)
