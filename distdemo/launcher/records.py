@@ -14,6 +14,8 @@ MAX_HEAD = 300  # characters from the beginning of an exception's message, in a 
 MAX_TAIL = 400  # from its end
 Limit = Literal["deadline", "stall"]
 """Limit of a world: seconds in all, or seconds without progress."""
+SEE_TRACEBACK = "The traceback below is from that rank."
+"""Hint of a verdict that has no better one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from distdemo.launcher.records import (
+    SEE_TRACEBACK,
     Died,
     Limit,
     Lost,
@@ -129,7 +130,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
         said = headline(first.message)
-        hint = first.hint or "The traceback below is from that rank."
+        hint = first.hint or SEE_TRACEBACK
         reason = f"{first.why} {reason}"
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         if first.consequence:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from distdemo.errors import MAX_LINE, DistdemoError
 from distdemo.launcher.records import (
+    SEE_TRACEBACK,
     Died,
     Lost,
     Outcome,
@@ -72,7 +73,7 @@ def failure(
         if files and all(map(is_ours, files)):
             shown = ""  # an error in how the program was started
     hint = verdict.hint
-    if verdict.traceback and not shown and "traceback" in hint:
+    if verdict.traceback and not shown and hint == SEE_TRACEBACK:
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
