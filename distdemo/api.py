@@ -199,18 +199,16 @@ def _check_backend(world: WorldSpec) -> None:
     from distdemo.backends import REGISTRY, backend_names, count_gpus
 
     names = backend_names(world.backend)
+    known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]
     for name in names:
         ours = REGISTRY.get(name)
-        is_known = name in dist.Backend.backend_list and name != dist.Backend.UNDEFINED
-        if name.upper() in dist.Backend._plugins or (ours is None and is_known):  # noqa: SLF001 - registered with torch
+        what = f"The backend {name!r} is not available."
+        if name.upper() in dist.Backend._plugins:  # noqa: SLF001 - registered with torch
             continue
-        if ours is None:
-            known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]
-            why = f"torch.distributed has {', '.join(known)}."
-            raise UsageError(f"The backend {name!r} is not available.", why, "Use 'gloo'.")
-        reason = ours.missing()
-        if reason is not None:
-            what = f"The backend {name!r} is not available."
+        if ours is None and name not in known:
+            raise UsageError(what, f"torch.distributed has {', '.join(known)}.", "Use 'gloo'.")
+        reason = None if ours is None else ours.missing()
+        if ours is not None and reason is not None:
             raise UnavailableError(what, reason, ours.how_to_install or "Use 'gloo'.")
     per_gpu = any(name in REGISTRY and REGISTRY[name].rank_per_gpu for name in names)
     if world.device == "cuda" or per_gpu:

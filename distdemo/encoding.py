@@ -226,11 +226,13 @@ def _decode_record(kind: type, data: Json) -> object:
     given = _expect(data, dict)
     hints = _hints(kind)
     decoded = {}
-    for name, own in {**json_names(kind), **_fields(kind)}.items():
+    names = {**json_names(kind), **_fields(kind)}
+    finite = {own for name, own in names.items() if name.endswith(_FINITE)}
+    for name, own in names.items():
         if name in given and own in _fields(kind):
             try:
                 decoded[own] = value = _decode(hints[own], given[name])
-                if name.endswith(_FINITE):
+                if own in finite:
                     _check_finite(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None

@@ -37,6 +37,7 @@ _received: set[int] = set()
 _stage = Stage.STARTING
 _uninterruptible = 0  # blocks in progress
 _report: Callable[[str], object]
+_before_exit: Callable[[BaseException], object]
 _result_code: int | None = None  # exit code of the result that has been shown
 
 
@@ -49,10 +50,11 @@ def install(report: Callable[[str], object] | None = None) -> None:
         report: Function that reports a signal that ends the process before a rank has started; by
             default the text is written to standard error.
     """
-    global _report, _result_code  # noqa: PLW0603 - a process has one set of handlers
+    global _report, _before_exit, _result_code  # noqa: PLW0603 - a process has one set of handlers
     _received.clear()
     _result_code = None
     _report = report or _write
+    _before_exit = repr  # nothing to do
     enter(Stage.STARTING)
     owner = os.getpid()
 
@@ -78,6 +80,15 @@ def enter(stage: Stage) -> None:
     """Enter the next stage of the command."""
     global _stage  # noqa: PLW0603 - as above
     _stage = stage
+
+
+def before_exit(function: Callable[[BaseException], object]) -> None:
+    """Call this function with a signal's exception that ends the process instead of being raised.
+
+    It says in the files of the command that there is no result.
+    """
+    global _before_exit  # noqa: PLW0603 - as above
+    _before_exit = function
 
 
 @contextmanager
@@ -112,6 +123,8 @@ def _on_signal(number: int, _: FrameType | None) -> None:
     stop = _exception(number)
     if _stage is Stage.STARTING or _uninterruptible:
         _exit_soon(exit_code())
+        with suppress(Exception):  # as below
+            _before_exit(stop)
         try:
             _report(what_stopped(stop))
         except Exception:  # a module that it needs is being imported

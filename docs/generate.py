@@ -18,7 +18,8 @@ from json_schema import document_schema
 from distdemo import ops, schedules, words
 from distdemo.backends import REGISTRY
 from distdemo.calls.match.rules import KINDS
-from distdemo.cli.app import COMMANDS, records_of, typer_command
+from distdemo.cli.app import records_of, typer_command
+from distdemo.cli.commands import COMMANDS, answer_of
 from distdemo.demo.command import example
 from distdemo.doctor.checks import CHECKS
 from distdemo.joined.engines import ENGINES
@@ -55,19 +56,19 @@ def other_names() -> Iterator[str]:
     yield "| Typed | Meaning |"
     yield "|---|---|"
     means: dict[str, list[str]] = {}
-    for typed, meaning in (words.COMMANDS | words.OPS | words.OPTIONS).items():
+    for typed, meaning in words.meanings("command", "operation", "option").items():
         means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
     for meaning, typed_names in means.items():
         yield f"| {', '.join(typed_names)} | `{meaning}` |"
     yield "\nNames of algorithms: " + "; ".join(
-        f"`{typed}` is `{meaning}`" for typed, meaning in words.ALGORITHMS.items()
+        f"`{typed}` is `{meaning}`" for typed, meaning in words.meanings("algorithm").items()
     )
     yield "\nOther names that people know are no commands. The answer names the command line:\n"
     yield "| Typed | Answer |"
     yield "|---|---|"
     for hint in dict.fromkeys(words.HINTS.values()):
-        line = hint.line.replace("{}", "NAME")
-        yield f"| {hint.names} | {hint.answer} `{line}` |"
+        line = hint.instead.replace("{}", "NAME")
+        yield f"| {hint.names} | {answer_of(hint)} `{line}` |"
 
 
 def _row(option: Any) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from distdemo import backends, ops
-from distdemo.backends.contract import WRONG, CapabilityMap, capability_map, value_in
+from distdemo.backends.contract import FAILURES, CapabilityMap, Status, capability_map, value_in
 from distdemo.dtypes import DTYPES, short
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS
@@ -127,7 +127,7 @@ def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
         for place, dtype in enumerate(every.dtypes):
             if spec.reduce_op and backend.reason(op, replace(spec, dtype=dtype)) is not None:
                 continue
-            before: str | None = None
+            before: Status | None = None
             for release in every.releases:
                 held = value_in(changes, release)
                 now = every.findings[held[place]] if held else None
@@ -135,8 +135,7 @@ def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
                 if kind == "wrong" and not _fixed_later(every, row, place):
                     kind = None
                 if kind is not None:
-                    better = kind in ("works", "fixed")
-                    text = "" if better or kind == "wrong" else now or ""
+                    text = FAILURES[now] if now and now != "works" and kind != "wrong" else ""
                     alike[release, kind, text][row].append(dtype)
                 before = now
     found = []
@@ -176,21 +175,21 @@ def _parted(row: str) -> tuple[str, str]:
     return (form, last) if last in REDUCTIONS else (row, "")
 
 
-def _kind(before: str | None, now: str | None, *, first: bool) -> Change | None:
+def _kind(before: Status | None, now: Status | None, *, first: bool) -> Change | None:
     """Return the kind of change between two findings, or None."""
     if first:
-        return "wrong" if now == WRONG else None
+        return "wrong" if now == "wrong" else None
     if before == now or now is None:
         return None
-    if now == "":
-        return "fixed" if before == WRONG else "works"
-    if before == WRONG:
+    if now == "works":
+        return "fixed" if before == "wrong" else "works"
+    if before == "wrong":
         return "raises"
-    return "fails" if not before else None
+    return "fails" if before in (None, "works") else None
 
 
 def _fixed_later(every: CapabilityMap, row: str, place: int) -> bool:
     """Return True if a later release gives the correct result or rejects the call."""
     return any(
-        found and every.findings[found[place]] != WRONG for found in every.rows[row].values()
+        found and every.findings[found[place]] != "wrong" for found in every.rows[row].values()
     )

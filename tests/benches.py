@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distdemo import ops
-from distdemo.bench.files import BenchFile, comparable
+from distdemo.bench.files import BenchFile
 from distdemo.bench.judge import judge
 from distdemo.bench.records import (
     BenchReport,
@@ -138,5 +138,4 @@ def written(path: Path, report: BenchReport) -> str:
 
 def recording(file: str, *measured: Series, **more: Any) -> BenchFile:
     """Return a recording as read from a file of this name."""
-    made = document(*measured, **more)
-    return BenchFile(file, made, {comparable(one.spec): one for one in made.series})
+    return BenchFile(file, document(*measured, **more))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,16 +163,15 @@ def compiler() -> None:
 
 @pytest.fixture(scope="module")
 def forked_hosts(warm_session: Session | None) -> Iterator[None]:
-    """Fork each ``Host`` from this process, which has loaded torch, instead of starting Python.
+    """Fork each helper from this process, which has loaded torch, instead of starting Python.
 
     With ``--warm``, it is forked from the warm process.
     """
-    from distdemo.launcher import host
+    from distdemo.launcher import helper
 
     if warm_session is not None:
         yield
         return
-    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "subprocess", forking)
+        patch.setattr(helper, "NewPython", ForkedHost)
         yield

@@ -1,6 +1,6 @@
 """Processes forked from the tests' own, so that torch need not be imported again.
 
-A forked program also forks its hosts (``distdemo.launcher.host``), which otherwise import torch.
+A forked program also forks its hosts (``distdemo.launcher.helper``), which otherwise import torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -21,15 +20,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, process, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
 
-from distdemo.launcher import host
+from distdemo.launcher import helper
+
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)  # signals that end a process by default
 
 # --------------------------------------------------------------------------------- whole programs
 
@@ -62,8 +63,7 @@ def become(
         os.environ.update(env)
         _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
         if forks_hosts:
-            forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
-            vars(host).update(subprocess=forking)
+            vars(helper).update(NewPython=ForkedHost)
         if program == "distdemo":
             _command(words)
         _python(words)
@@ -74,22 +74,27 @@ def become(
     os._exit(99)
 
 
-class ForkedHost(subprocess.Popen[Any]):
-    """The process of a ``Host``, forked from this one, whose torch it has."""
+class ForkedHost(helper.NewPython):
+    """The process of a helper, forked from this one, whose torch it has."""
 
     def __init__(self, line: list[str], pass_fds: tuple[int], **options: Any) -> None:
         become_host = partial(_become_host, pass_fds[0], line[-2:], options.get("env"))
-        super().__init__(line, preexec_fn=become_host, restore_signals=False, **options)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until it has its own handlers
+        try:
+            super().__init__(line, preexec_fn=become_host, restore_signals=False, **options)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _become_host(connection: int, numbers: list[str], env: Mapping[str, str] | None) -> NoReturn:
     try:
         _forget(connection)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
         sys.argv = ["-c", *numbers]
-        host.main()
+        helper.main()
     except BaseException:  # reported on standard error
         os.write(2, traceback.format_exc().encode())
     os._exit(99)
@@ -135,7 +140,7 @@ def _forget(kept_fd: int = -1) -> None:
     gc.enable()  # Popen has disabled it
     _disconnect(kept_fd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
     sys.breakpointhook = sys.__breakpointhook__
@@ -143,6 +148,7 @@ def _forget(kept_fd: int = -1) -> None:
     tempfile.tempdir = None
     # A process that manages semaphores may run for the tests; this process starts its own.
     vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
+    process._children.clear()  # type: ignore[attr-defined]  # of the tests: not of this process
     _forget_forkserver()
 
 

@@ -25,7 +25,7 @@ def changed(draw: st.DrawFn, document: Any) -> Any:
     found = copy.deepcopy(document)
     at = random.Random(draw(st.integers(0, 2**32)))
     for value in draw(st.lists(NUMBERS | JSON, min_size=1, max_size=2)):
-        inner, name = at.choice([*_places(found)])
+        inner, name = at.choice([*_places(found)] or [({"": None}, "")])
         if at.random() < 0.8:
             inner[name] = value
         else:

@@ -9,8 +9,7 @@ from distdemo.parity.sketches import Sketch
 
 def sketch(array, dims=None):
     """Return the sketch of an array that keeps these dimensions: all by default."""
-    columns = []
-    for dim in range(array.ndim) if dims is None else dims:
-        rows = np.moveaxis(array, dim, -1).reshape(-1, array.shape[dim])
-        columns.append(np.stack([rows.sum(0), (rows**2).sum(0)]))
-    return Sketch(tuple(range(array.ndim)) if dims is None else tuple(dims), tuple(columns))
+    dims = tuple(range(array.ndim) if dims is None else dims)
+    rows = [np.moveaxis(array, dim, -1).reshape(-1, array.shape[dim]) for dim in dims]
+    sums = tuple(own.sum(0) for own in rows)
+    return Sketch(dims, sums, tuple((own**2).sum(0) for own in rows))

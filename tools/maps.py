@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from distdemo import ops
 from distdemo.backends import REGISTRY
-from distdemo.backends.contract import WRONG, CapabilityMap, read_map, value_in
+from distdemo.backends.contract import CapabilityMap, Status, read_map, value_in
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of
@@ -30,8 +30,9 @@ ROWS = [
 ]
 """Every possible row of a map, in order."""
 
-Rows = dict[str, list[str]]
-Shapes = dict[str, dict[str, str]]
+WORKS: Status = "works"
+Rows = dict[str, list[Status]]
+Shapes = dict[str, dict[str, Status]]
 Value = TypeVar("Value")
 
 MAPS = Path(__file__).resolve().parents[1] / "distdemo" / "backends" / "maps"
@@ -62,7 +63,7 @@ def merged(known: CapabilityMap | None, document: Mapping[str, Any]) -> Capabili
     probed = ".".join(map(str, release_of(document["versions"]["torch"])))
     if known is None:
         known = CapabilityMap(
-            document["backend"], document["device"], (), tuple(DTYPES), ("",), {}, {}
+            document["backend"], document["device"], (), tuple(DTYPES), (WORKS,), {}, {}
         )
     releases = sorted({probed, *known.releases}, key=release_of)
     rows, shapes = outcomes(document)
@@ -87,7 +88,8 @@ def merged(known: CapabilityMap | None, document: Mapping[str, Any]) -> Capabili
         old = known.shapes.get(kind, {})
         forms = sorted({*old, *shapes[kind]}, key=FORMS.index)
         merged_shapes[kind] = {
-            form: changes(old.get(form, {}), shapes[kind].get(form, ""), "") for form in forms
+            form: changes(old.get(form, {}), shapes[kind].get(form, "works"), "works")
+            for form in forms
         }
     return replace(
         known,
@@ -111,36 +113,16 @@ def outcomes(document: Mapping[str, Any]) -> tuple[Rows, Shapes]:
         reduce_op = case["op"].get("reduce_op")
         dtype = case["op"].get("dtype")
         kind = {(): "scalar", (0,): "empty"}.get(tuple(case["op"].get("shape", ())))
-        finding = finding_of(case)
+        status = case.get("failure", WORKS)
         if dtype and kind:
-            if finding:
-                shapes[kind][form] = finding
+            if status != WORKS:
+                shapes[kind][form] = status
             continue
-        row = rows.setdefault(f"{form} {reduce_op}" if reduce_op else form, [""] * len(DTYPES))
+        row = rows.setdefault(f"{form} {reduce_op}" if reduce_op else form, [WORKS] * len(DTYPES))
         for column, name in enumerate(DTYPES):
             if dtype in (name, None):
-                row[column] = finding
+                row[column] = status
     return rows, shapes
-
-
-def finding_of(case: Mapping[str, Any]) -> str:
-    """Return the outcome of a case without details that vary between runs; empty if it passed."""
-    why = case.get("why", "")
-    if case["status"] == "passed":
-        return ""
-    if "elements are wrong" in why:
-        return WRONG
-    killed = re.search(r"was killed by (\w+)", why)
-    if killed:
-        return f"kills the process ({killed[1]})"
-    if why.startswith(("No progress", "Timed out")):
-        return "hangs"
-    raised = [line for line in case.get("details", ()) if re.match(r"rank \d+: \w+: ", line)]
-    text = min(raised, default=why)
-    text = re.sub(r"^(rank \d+: |Rank \d+ raised )", "", text)
-    text = re.sub(r" \(expected .*", "", text)
-    # Some of torch's messages contain the reduce op's number as a control character.
-    return "raises " + re.sub(r"[\x00-\x1f]|\\x[01][0-9a-f]", " this reduce op ", text)[:120]
 
 
 def written(merged_map: CapabilityMap) -> str:

@@ -82,7 +82,7 @@ def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
 
 
 def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
-    """Raise `UsageError` if there are too few GPUs for the ranks. Imports torch.
+    """Raise `UsageError` if there are too few GPUs for the ranks. Imports torch to count them.
 
     Args:
         backend: Backend of the world.

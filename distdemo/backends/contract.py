@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -30,8 +30,16 @@ COMMON_DTYPES = frozenset(
 Environment = tuple[tuple[str, str], ...]
 """Environment variables and their values."""
 FOLDER = Path(__file__).parent / "maps"
-WRONG = "gives a wrong result"
-"""Finding for a call that returns a wrong result without an error."""
+Failure = Literal["wrong", "raised", "died", "stalled"]
+"""How a call fails; wrong: it returns a wrong result without an error."""
+FAILURES: dict[Failure, str] = {
+    "wrong": "gives a wrong result",
+    "raised": "raises an exception",
+    "died": "kills the process",
+    "stalled": "hangs",
+}
+"""Failures in words."""
+Status = Failure | Literal["works"]
 
 Value = TypeVar("Value")
 
@@ -125,12 +133,10 @@ class Backend:
             return lacking
         known = capability_map(self.map_name())
         if known is None:
-            if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
-                return f"{self.name} has no monitored_barrier; gloo has."
             return self.reason(op, spec)
         release = known.closest(torch_version())
         finding = known.finding(op, spec, release)
-        if not finding or self.known_bug(op, spec) is not None:
+        if finding == "works" or self.known_bug(op, spec) is not None:
             return None
         reason = self.reason(op, spec)
         if reason is not None:
@@ -138,7 +144,7 @@ class Backend:
         fixed = known.fixed_in(op, spec, release)
         if fixed is not None:
             return f"{self.name} doesn't support it in torch {release}; torch {fixed} does."
-        return f"Tried with torch {release}: {finding}"
+        return f"Tried with torch {release}: {FAILURES[finding]}."
 
     def known_bug(self, op: Op, spec: OpSpec) -> str | None:
         """Return a sentence if the result is wrong in this torch and fixed later, else None.
@@ -150,12 +156,14 @@ class Backend:
             return None
         release = known.closest(torch_version())
         fixed = known.fixed_in(op, spec, release)
-        if known.finding(op, spec, release) != WRONG or fixed is None:
+        if known.finding(op, spec, release) != "wrong" or fixed is None:
             return None
-        return f"Known to be wrong in torch {release}: {WRONG}. Fixed in {fixed}."
+        return f"Known to be wrong in torch {release}; fixed in {fixed}."
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason why the call can't work, or None."""
+        if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
+            return f"{self.name} has no monitored_barrier; gloo has."
         if spec.objects or op.is_barrier:
             return None
         if spec.dtype not in self.dtypes and "pattern" not in op.takes:
@@ -214,7 +222,7 @@ class CapabilityMap:
         device: Device of the tensors.
         releases: Probed releases, such as ``2.13``, oldest first.
         dtypes: Names of the columns.
-        findings: Descriptions of the results; the first is empty and means correct.
+        findings: Statuses; the first is "works".
         rows: Index into ``findings`` per dtype, by row and by the release in which it changed.
         shapes: Findings by ``scalar`` or ``empty``, form, and release in which it changed.
     """
@@ -223,34 +231,34 @@ class CapabilityMap:
     device: str
     releases: tuple[str, ...]
     dtypes: tuple[str, ...]
-    findings: tuple[str, ...]
+    findings: tuple[Status, ...]
     rows: Mapping[str, Mapping[str, Sequence[int]]]
-    shapes: Mapping[str, Mapping[str, Mapping[str, str]]]
+    shapes: Mapping[str, Mapping[str, Mapping[str, Status]]]
 
     def closest(self, version: str) -> str:
         """Return the probed release of this version of torch, else the closest older, or oldest."""
         older = [name for name in self.releases if release_of(name) <= release_of(version)]
         return older[-1] if older else self.releases[0]
 
-    def finding(self, op: Op, spec: OpSpec, release: str) -> str:
-        """Return the finding for this call, or "" if it works or wasn't probed."""
+    def finding(self, op: Op, spec: OpSpec, release: str) -> Status:
+        """Return how this call ends; one that wasn't probed works."""
         row = value_in(self.rows.get(key(op, spec), {}), release)
         has_elements = not (spec.objects or op.is_barrier)
         column = spec.dtype if has_elements else "float32"
         if row and column in self.dtypes:
             finding = self.findings[row[self.dtypes.index(column)]]
-            if finding:
+            if finding != "works":
                 return finding
         if not has_elements or (spec.shape != () and spec.numel):
-            return ""
+            return "works"
         forms = self.shapes.get("scalar" if spec.shape == () else "empty", {})
-        return value_in(forms.get(form_key(op, spec), {}), release) or ""
+        return value_in(forms.get(form_key(op, spec), {}), release) or "works"
 
     def fixed_in(self, op: Op, spec: OpSpec, release: str) -> str | None:
         """Return the first later release in which the call works, or None."""
         changes = self.rows.get(key(op, spec), {})
         for later in self.releases[self.releases.index(release) + 1 :]:
-            if value_in(changes, later) and not self.finding(op, spec, later):
+            if value_in(changes, later) and self.finding(op, spec, later) == "works":
                 return later
         return None
 

@@ -22,18 +22,20 @@ def has_gpu() -> bool:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that torch can use. Imports torch."""
+    """Return the number of GPUs that torch can use. Imports torch if the system has one."""
+    if not has_gpu():
+        return 0
     import torch
 
-    return torch.cuda.device_count() if has_gpu() else 0
+    return torch.cuda.device_count()
 
 
 def why_none() -> tuple[str, str]:
-    """Return the reason torch can use no GPU here, and a hint. Imports torch."""
-    import torch
-
+    """Return the reason torch can use no GPU here, and a hint. Imports torch if there is one."""
     if not has_gpu():
         return "This machine has no GPU.", "Try --device cpu with --backend gloo."
+    import torch
+
     if torch.version.cuda is None and torch.version.hip is None:
         return (
             f"This machine has a GPU, but torch {torch.__version__} was built only for the CPU.",

@@ -69,7 +69,7 @@ class Nccl(Backend):
         ComplexFloat" is torch's message for gather, "invalid argument" NCCL's for avg of float8.
         """
         if spec.objects or op.is_barrier:
-            return None
+            return super().reason(op, spec)
         if spec.dtype not in self.dtypes:  # applies to send and recv too
             return f"NCCL doesn't support {spec.dtype}."
         if spec.pattern == "ring" and spec.async_op:

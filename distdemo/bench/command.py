@@ -1,4 +1,4 @@
-"""``distdemo bench``: measure an operation's speed and judge it."""
+"""``distdemo bench``, which measures operations, and ``bench links``, which measures every pair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
-from distdemo.bench.records import BenchSpec, SeriesSpec
+from distdemo.bench.records import BenchReport, BenchSpec, SeriesSpec
+from distdemo.cli.commands import subcommands
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
@@ -28,10 +29,12 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
+    Numbers,
     check_rank,
     offer,
     parse_bytes,
     parse_seconds,
+    parse_sizes,
     unknown,
     unknown_call,
 )
@@ -55,8 +58,11 @@ ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ra
 the warm-up, unless the op's ``irecv`` would then wait for a connection."""
 OP_OPTIONS = ("reduce_op", "root", "variant", "pattern")
 """Options that only some operations take."""
-MEASURED = ((), ("--variant", "single"))
+MEASURED = ("", "--variant single")
 """Flags of the forms that are measured, without further options."""
+LINK_SIZES = Numbers((8, 1 << 20))
+LINK_BUFFERS = 3
+"""Large messages per rank: the pattern, the one sent or received, their comparison."""
 ALGORITHMS = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
 
 
@@ -130,9 +136,15 @@ class BenchOptions(WorldOptions):
     ] = None
 
 
+def _csv(report: BenchReport) -> str:
+    from distdemo.bench.view import to_csv
+
+    return to_csv(report)
+
+
 @command(
     joins=True,
-    exports=(".csv",),
+    exports={".csv": _csv},
     record="distdemo.bench.records:BenchReport",
     epilog="Try: distdemo bench; distdemo bench all-gather -n 4 -e 1M; distdemo bench all "
     "--backend gloo,mpi -o new.json",
@@ -167,13 +179,11 @@ def bench(session: Session, options: BenchOptions) -> Result:
 
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
-    from distdemo.bench.judge import failure_text
-    from distdemo.bench.view import bench_view, to_csv
+    from distdemo.bench.view import bench_view, failure_text
 
     return Result(
         report,
         bench_view,
-        exports={".csv": to_csv},
         partial=bool(report.rows),
         interrupted=report.interrupted,
         errors=() if report.ok else (Error(failure_text(report)),),
@@ -191,18 +201,17 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
     """
     chosen: dict[str, Op] = {}
     for word in ",".join(words or ["all-reduce"]).split(","):
-        op, flags = ops.resolve(word) or (None, ())
+        resolved = ops.resolve(word)
         if word.lower() == EVERY:
             chosen |= ops.REGISTRY
-        elif op is not None and flags in MEASURED:
+        elif resolved is not None:
+            op, form = resolved
+            if form.flags not in MEASURED:
+                what = f"bench doesn't measure {word}."
+                why = f"It is {op.command} {form.flags}."
+                raise UsageError(what, why, f"Try distdemo bench {op.command}.")
             chosen[op.name] = op
-        elif op is not None:
-            what = f"bench doesn't measure {word}."
-            why = f"It is {op.command} {' '.join(flags)}."
-            raise UsageError(what, why, f"Try distdemo bench {op.command}.")
         else:
-            from distdemo.cli.app import subcommands
-
             known = [op.command for op in ops.REGISTRY.values()]
             others = subcommands("bench")
             if word in others:
@@ -369,3 +378,58 @@ def sizes_of(op: Op, smallest: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
         return (0,)
     part = op.traffic(smallest).payload_bytes
     return tuple(sorted({max(part, size // part * part) for size in sizes}))
+
+
+# ------------------------------------------------------------------------------------------- links
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksOptions(WorldOptions):
+    """Options of ``distdemo bench links``."""
+
+    timeout: Annotated[float | None, timeout_option("30 without progress")] = None
+    sizes: Annotated[
+        Numbers,
+        typer.Option(
+            metavar="SMALL,LARGE",
+            parser=parse_sizes,
+            show_default=False,
+            help="Message sizes for latency and bandwidth. [default: 8,1M]",
+        ),
+    ] = LINK_SIZES
+
+
+@command(
+    joins=True,
+    record="distdemo.bench.records:LinksReport",
+    epilog="Try: distdemo bench links; distdemo bench links -n 8 --sizes 8,16M",
+)
+def links(session: Session, options: LinksOptions) -> Result:
+    """Measure every pair of ranks and find slow links and ranks.
+
+    One pair at a time exchanges messages while all other ranks sleep; every byte is checked.
+    """
+    size = session.world_size(options.world_size, smallest=2, why="A link has two ends.")
+    if len(options.sizes) != 2:
+        raise UsageError(
+            f"--sizes {','.join(map(str, options.sizes))}: give a small size and a large one.",
+            "The first is for the latency, the second for the bandwidth.",
+            "Try --sizes 8,1M.",
+        )
+    world = make_world(session, size, options)
+    session.check_memory(world, LINK_BUFFERS * options.sizes[1] * size)
+    with session.waiting(f"every pair of {size} ranks over {world.backend}", world):
+        from distdemo.bench.links import measure_links
+        from distdemo.bench.records import LinksSpec
+
+        spec = LinksSpec(size, world.backend, world.device, *options.sizes)
+        report = measure_links(spec, world, session.start)
+    from distdemo.bench.view import links_text, links_view
+
+    return Result(
+        report,
+        links_view,
+        partial=bool(report.links),
+        interrupted=report.interrupted,
+        errors=() if report.ok else (Error(links_text(report)),),
+    )

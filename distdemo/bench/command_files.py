@@ -46,7 +46,7 @@ class CompareOptions:
 
 
 @command(
-    record="distdemo.bench.compare:CompareReport",
+    record="distdemo.bench.records_files:CompareReport",
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
     "distdemo bench compare old.json new.json --fail-over 10%",
 )
@@ -57,8 +57,8 @@ def compare(options: CompareOptions) -> Result:
     change that counts is 10%, or --fail-over.
     """
     from distdemo.bench.compare import compare as compare_files
-    from distdemo.bench.compare import compare_view, verdict_text
     from distdemo.bench.files import read
+    from distdemo.bench.view_files import compare_view, verdict_text
     from distdemo.versions import versions
 
     report = compare_files(read(options.old), read(options.new), options.fail_over)
@@ -85,7 +85,7 @@ class FitOptions:
 
 
 @command(
-    record="distdemo.bench.fit:FitReport",
+    record="distdemo.bench.records_files:FitReport",
     epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
     "--predict 1000 --sizes 1K,1M",
 )
@@ -96,7 +96,8 @@ def fit(options: FitOptions) -> Result:
     from its schedule in distdemo trace. --sizes are those to predict.
     """
     from distdemo.bench.files import read
-    from distdemo.bench.fit import fit_view, make_report
+    from distdemo.bench.fit import make_report
+    from distdemo.bench.view_files import fit_view
     from distdemo.versions import versions
 
     if len(set(map(os.path.realpath, options.files))) < len(options.files):

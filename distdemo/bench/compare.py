@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from itertools import zip_longest
 from statistics import fmean
 
 from distdemo.bench.files import BenchFile, differences
 from distdemo.bench.judge import disturbance
-from distdemo.bench.records import Series, SeriesSpec, SizeRow
-from distdemo.encoding import derived
+from distdemo.bench.records import Series, SizeRow
+from distdemo.bench.records_files import (
+    THRESHOLD,
+    Change,
+    ComparedRow,
+    ComparedSeries,
+    CompareReport,
+)
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import Interval, estimate_ratio, median
-from distdemo.view import colours
-from distdemo.view.blocks import Block, Heading, Paragraph, Summary
-from distdemo.view.console import Signs
-from distdemo.view.format import digits, duration, exact_size, listing, plural
-from distdemo.view.tables import Column, Grid
+from distdemo.view.format import plural
 
-THRESHOLD = 0.10
-"""Default smallest change that counts, as a share."""
 REACH = 3
 """Multiple of the threshold that the interval of "no change" may reach, either way."""
 FAMILY_ERROR = 0.05
@@ -38,106 +37,6 @@ which misses with probability 2/924."""
 DRIFT = 0.02
 """Smallest distance of a change's interval from 1: two runs on one machine differ by as much in all
 rows at once, due to caches, heat and neighbours. A larger one would miss changes of 20 %."""
-
-# ----------------------------------------------------------------------------------------- records
-
-
-class Change(str, Enum):
-    """Verdict on a ratio, and outcome of a comparison."""
-
-    __str__ = str.__str__
-    SLOWER = "slower"
-    FASTER = "faster"
-    NONE = "no change"
-    UNKNOWN = "undecided"
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedRow:
-    """One size of one series in both files, or all sizes together.
-
-    Attributes:
-        size_bytes: Size; None for all sizes together, by the launches' geometric means over them.
-        old_median_s: Median over all iterations; None for all sizes.
-        new_median_s: The same in the new file.
-        ratio: Median of the ratios of every new launch to every old one.
-        interval: Confidence interval of the ratio; None if there are too few launches.
-        change: Verdict on the ratio.
-    """
-
-    size_bytes: int | None
-    old_median_s: float | None
-    new_median_s: float | None
-    ratio: float
-    interval: Interval | None
-    change: Change
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedSeries:
-    """A series that both files have.
-
-    Attributes:
-        spec: Spec in the new file.
-        rows: All sizes together, then each size that both files have.
-    """
-
-    spec: SeriesSpec
-    rows: tuple[ComparedRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CompareReport:
-    """Comparison of two ``bench`` files.
-
-    Attributes:
-        fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
-            fails, and the threshold is ``THRESHOLD``.
-        disturbed: What disturbed either file, with its name, one sentence per series.
-        notes: Differences between the files, and the files' own notes, in sentences.
-        unmatched: Number of sizes that only one of the files has.
-    """
-
-    old_file: str
-    new_file: str
-    fail_over: float | None
-    series: tuple[ComparedSeries, ...]
-    disturbed: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    unmatched: int = 0
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @derived
-    def threshold(self) -> float:
-        """Smallest change that counts, as a share."""
-        return THRESHOLD if self.fail_over is None else self.fail_over
-
-    @property
-    def rows(self) -> tuple[ComparedRow, ...]:
-        """Rows of all series."""
-        return tuple(row for series in self.series for row in series.rows)
-
-    @derived
-    def outcome(self) -> Change:
-        """Outcome of the comparison, the first that fits.
-
-        Slower if any row is; undecided if a series is, over all its sizes; faster if any row is;
-        else no change.
-        """
-        changes = {row.change for row in self.rows}
-        if Change.SLOWER in changes:
-            return Change.SLOWER
-        if any(series.rows[0].change is Change.UNKNOWN for series in self.series):
-            return Change.UNKNOWN
-        return Change.FASTER if Change.FASTER in changes else Change.NONE
-
-    @property
-    def ok(self) -> bool:
-        """True unless something is slower and the user wants to fail then."""
-        return self.fail_over is None or self.outcome is not Change.SLOWER
-
-
-# -------------------------------------------------------------------------------------- comparison
 
 
 def compare(old: BenchFile, new: BenchFile, fail_over: float | None = None) -> CompareReport:
@@ -301,56 +200,3 @@ def _nothing_in_common(old: BenchFile, new: BenchFile) -> UsageError:
         f"The old one has {content(old)}; the new one has {content(new)}.",
         "Measure the same op, backend, ranks, dtype and sizes in both.",
     )
-
-
-# -------------------------------------------------------------------------------------------- view
-
-
-def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
-    """Yield every series with its rows, the disturbances and notes, the verdict."""
-    for series in report.series:
-        columns = [Column(name, right=True) for name in ("Size", "Old", "New")]
-        grid = Grid([*columns, Column("New/old"), Column("Verdict")])
-        for row in series.rows:
-            size = "all" if row.size_bytes is None else exact_size(row.size_bytes)
-            medians = (row.old_median_s, row.new_median_s)
-            times = ("" if seconds is None else duration(seconds) for seconds in medians)
-            grid.rows.append([size, *times, _ratio_text(row), row.change.value])
-        yield Heading(series.spec.title)
-        yield grid
-        yield Paragraph()
-    for text in report.disturbed:
-        yield Paragraph(f"! {text}", colours.UNSURE)
-    for text in report.notes:
-        yield Paragraph(text, colours.QUIET)
-    certain = report.outcome not in (Change.UNKNOWN, Change.SLOWER) and not report.unmatched
-    yield Summary(verdict_text(report), (certain or None) if report.ok else False, "!")
-
-
-def _ratio_text(row: ComparedRow) -> str:
-    """Return ``1.21 (1.12-1.30)``."""
-    if row.interval is None:
-        return digits(row.ratio)
-    low, high = map(digits, row.interval)
-    return f"{digits(row.ratio)} ({low}-{high})"
-
-
-def verdict_text(report: CompareReport) -> str:
-    """Return the outcome, and the number of sizes with each change."""
-    limit = f"{100 * report.threshold:g}%"
-    counts = []
-    for change in Change:
-        count = sum(row.change is change for row in report.rows if row.size_bytes is not None)
-        if count:
-            word = "unchanged" if change is Change.NONE else change
-            counts.append(f"{plural(count, 'size')} {word}")
-    texts = {
-        Change.SLOWER: f"Slower by more than {limit}",
-        Change.FASTER: f"Faster by more than {limit}",
-        Change.NONE: f"No change beyond {limit}",
-        Change.UNKNOWN: "Can't tell whether anything changed",
-    }
-    text = f"{texts[report.outcome]}: {listing(counts)}."
-    if report.outcome is Change.UNKNOWN:
-        text += " Measure again with a larger --budget, while nothing else runs."
-    return text if report.ok else f"Failed by --fail-over {limit}: {text}"

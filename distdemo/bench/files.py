@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from distdemo import ops
@@ -20,20 +21,25 @@ MOST_BYTES = 1 << 50  # per call
 MOST_RANKS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BenchFile:
     """A file of ``bench``.
 
     Attributes:
         file: Name of the file.
         report: Content of the file.
-        series: Series with rows, by the part of their spec that must match in a comparison; the
-            first of equal ones.
     """
 
     file: str
     report: BenchReport
-    series: dict[SeriesSpec, Series]
+
+    @cached_property
+    def series(self) -> dict[SeriesSpec, Series]:
+        """Series with rows, by the part of their spec that must match; the first of equal ones."""
+        by_spec: dict[SeriesSpec, Series] = {}
+        for series in self.report.measured:
+            by_spec.setdefault(comparable(series.spec), series)
+        return by_spec
 
 
 def read(path: Path) -> BenchFile:
@@ -54,15 +60,7 @@ def read(path: Path) -> BenchFile:
             f"{reason or 'It needs too much memory'}.",
             "Create one: distdemo bench all-reduce --output run.json.",
         ) from error
-    return recording(str(path), report)
-
-
-def recording(file: str, report: BenchReport) -> BenchFile:
-    """Return the recording of a report."""
-    by_key: dict[SeriesSpec, Series] = {}
-    for series in report.measured:
-        by_key.setdefault(comparable(series.spec), series)
-    return BenchFile(file, report, by_key)
+    return BenchFile(str(path), report)
 
 
 def _decoded(document: Json) -> BenchReport:

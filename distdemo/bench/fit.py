@@ -9,114 +9,23 @@ from β by timing and is included in β.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+
+import numpy as np
 
 from distdemo import ops, schedules
 from distdemo.bench.files import BenchFile, comparable, differences
 from distdemo.bench.judge import disturbance
 from distdemo.bench.records import Series, SeriesSpec
-from distdemo.encoding import derived
+from distdemo.bench.records_files import Fit, FitReport, FittedSeries, Prediction
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import median
-from distdemo.view import colours
-from distdemo.view.blocks import Block, Heading, Paragraph, Summary
-from distdemo.view.console import Signs
-from distdemo.view.format import duration, exact_size, listing, percent, rate
-from distdemo.view.tables import Column, Grid
 
 MESSAGE = "message"
 """Only algorithm of point-to-point operations."""
-GOOD = 0.25
-"""Largest median relative error of a model that fits."""
 FEWEST_SIZES = 3
 """Fewest sizes to fit: a model with two unknowns fits any two points."""
-
-# ----------------------------------------------------------------------------------------- records
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """One algorithm's cost, fitted to the measured times.
-
-    Attributes:
-        algorithm: Name in ``trace``; ``message`` for point-to-point.
-        alpha_s: α, the fixed time per message.
-        beta_s_per_byte: β, the time per byte.
-        median_error: Median error of the model's times, relative to the measured ones.
-    """
-
-    algorithm: str
-    alpha_s: float
-    beta_s_per_byte: float
-    median_error: float
-    max_error: float
-
-    @derived
-    def is_good(self) -> bool:
-        """True if the model fits."""
-        return self.median_error <= GOOD
-
-
-@dataclass(frozen=True, slots=True)
-class FittedSeries:
-    """A series over all measured numbers of ranks.
-
-    Attributes:
-        spec: Spec without a number of ranks.
-        ranks: Measured numbers of ranks.
-        sizes_bytes: Measured sizes.
-        fits: One per algorithm of the op, best first; with one number of ranks, which can't
-            distinguish algorithms, the usual one first. Its α and β are used in predictions.
-    """
-
-    spec: SeriesSpec
-    ranks: tuple[int, ...]
-    sizes_bytes: tuple[int, ...]
-    fits: tuple[Fit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Predicted times of one size on a number of ranks.
-
-    Attributes:
-        fitted: Algorithm whose α and β are used: the first fit of the series.
-        predicted_s: Time by algorithm.
-    """
-
-    spec: SeriesSpec
-    fitted: str
-    ranks: int
-    size_bytes: int
-    predicted_s: dict[str, float]
-
-    @derived
-    def fastest(self) -> str:
-        """Fastest algorithm."""
-        return min(self.predicted_s, key=lambda name: self.predicted_s[name])
-
-
-@dataclass(frozen=True, slots=True)
-class FitReport:
-    """Fits and predictions.
-
-    Attributes:
-        files: Files that were fitted.
-        predictions: Predictions for the series whose model fits.
-        notes: Series left out, and differences between the files, in sentences.
-    """
-
-    files: tuple[str, ...]
-    series: tuple[FittedSeries, ...]
-    predictions: tuple[Prediction, ...] = ()
-    notes: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-    ok: ClassVar[bool] = True
-
-
-# ---------------------------------------------------------------------------------- fit and predict
 
 
 def make_report(
@@ -230,8 +139,8 @@ def costs_of(op: str, ranks: int) -> list[Cost]:
         return [Cost(MESSAGE, 1, Fraction(1))]
     costs = []
     for algorithm in schedules.of_op(op):
-        values = algorithm.formulas.values(ranks, algorithm.chunks(ranks))
-        costs.append(Cost(algorithm.name, int(values["rounds"]), values["serial"]))
+        rounds, *_, serial = algorithm.formulas.values(ranks, algorithm.chunks(ranks))
+        costs.append(Cost(algorithm.name, int(rounds), serial))
     return costs
 
 
@@ -266,27 +175,13 @@ def solve(
         paid: Multiples of α and β at each point.
         seconds: Measured time of each point, above 0.
     """
-    points = zip(paid, seconds, strict=True)
-    rows = [(rounds / time_s, size / time_s) for (rounds, size), time_s in points]
-    # The normal equations of rounds·α + bytes·β = 1.
-    rounds2 = sum(rounds * rounds for rounds, _ in rows)
-    mixed = sum(rounds * size for rounds, size in rows)
-    size2 = sum(size * size for _, size in rows)
-    rounds1 = sum(rounds for rounds, _ in rows)
-    size1 = sum(size for _, size in rows)
-    determinant = rounds2 * size2 - mixed * mixed
-    candidates = [(rounds1 / rounds2, 0.0), (0.0, size1 / size2)]  # one of them alone
-    if determinant > 0:
-        alpha = (rounds1 * size2 - size1 * mixed) / determinant
-        beta = (size1 * rounds2 - rounds1 * mixed) / determinant
-        if min(alpha, beta) >= 0:
-            candidates = [(alpha, beta)]
-
-    def errors(link: tuple[float, float]) -> list[float]:
-        return [rounds * link[0] + size * link[1] - 1 for rounds, size in rows]
-
-    best = min(candidates, key=lambda link: sum(error * error for error in errors(link)))
-    return (*best, errors(best))
+    rows = np.array(paid) / np.array(seconds)[:, None]  # rounds·α + bytes·β = 1
+    link = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+    if link.min() < 0:  # one of them alone
+        alone = np.diag(rows.sum(axis=0) / (rows**2).sum(axis=0))
+        link = min(alone, key=lambda link: float(((rows @ link - 1) ** 2).sum()))
+    alpha, beta = map(float, link)
+    return alpha, beta, (rows @ link - 1).tolist()
 
 
 def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iterator[Prediction]:
@@ -305,61 +200,3 @@ def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iter
             for cost in costs_of(series.spec.op.op, ranks)
         }
         yield Prediction(series.spec, link.algorithm, ranks, size, times)
-
-
-# -------------------------------------------------------------------------------------------- view
-
-
-COLUMNS = ("Ranks", "Size", "Time", "Fastest algorithm")
-
-
-def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
-    """Yield the fits of every series, the predictions, and the verdicts."""
-    for series in report.series:
-        yield from _fits(series, sign)
-        yield Paragraph()
-    if report.predictions:
-        yield Heading("Predicted, not measured, if no messages share a link")
-        grid = Grid([Column("Series"), *(Column(name, right=True) for name in COLUMNS)])
-        for one in report.predictions:
-            name = f"{one.spec.operation.command} {one.fitted}"
-            fitted = duration(one.predicted_s[one.fitted])
-            fastest = f"{duration(one.predicted_s[one.fastest])} {one.fastest}"
-            size = exact_size(one.size_bytes)
-            grid.rows.append([name, f"{one.ranks:,}", size, fitted, fastest])
-        yield grid
-        yield Paragraph()
-    for note in report.notes:
-        yield Paragraph(note, colours.QUIET)
-    for series in report.series:
-        best = series.fits[0]
-        link = f"α = {duration(best.alpha_s)}, 1/β = {_bandwidth(best)}"
-        error = f"median error {percent(best.median_error)}"
-        fits = "fits" if best.is_good else "does not fit, so nothing is predicted"
-        text = f"{_name(series)}: {best.algorithm} {fits}: {link}, {error}."
-        yield Summary(text, best.is_good or None, "!")
-
-
-def _bandwidth(fit: Fit) -> str:
-    return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "unlimited"
-
-
-def _name(series: FittedSeries) -> str:
-    return f"{series.spec.title}, {listing([str(n) for n in series.ranks])} ranks"
-
-
-def _fits(series: FittedSeries, sign: Signs) -> Iterator[Block]:
-    """Yield every algorithm of a series; with one number of ranks only the usual one."""
-    figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
-    grid = Grid([Column("Algorithm"), *figures])
-    for fit in series.fits if len(series.ranks) > 1 else series.fits[:1]:
-        mark = sign.arrow if fit is series.fits[0] else " "
-        errors = (percent(fit.median_error), percent(fit.max_error))
-        grid.rows.append(
-            [f"{mark} {fit.algorithm}", duration(fit.alpha_s), _bandwidth(fit), *errors]
-        )
-    yield Heading(_name(series))
-    yield grid
-    if len(series.fits) > 1 and len(series.ranks) == 1:
-        text = "The usual algorithm is assumed. Files with other numbers of ranks tell them apart."
-        yield Paragraph(text, colours.UNSURE)

@@ -1,4 +1,4 @@
-"""Answer "Is this normal?" for each row and for the report. No torch.
+"""Answer "Is this normal?" for each row of a series, and for each link. No torch.
 
 The interval of the median is compared with TCP streams between the same ranks in the same run:
 their bandwidth and their latency. A row is slow if its whole interval is, and normal if none of it
@@ -8,18 +8,12 @@ inferred from the interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median_low
 
-from distdemo.bench.records import (
-    Answer,
-    BenchReport,
-    Series,
-    Setup,
-    SizeRow,
-    StreamLimit,
-    series_names,
-)
-from distdemo.view.format import digits, duration, percent, plural, plus_minus, rate, short_size
+from distdemo.bench.records import Answer, Figure, Link, Series, Setup, SizeRow, StreamLimit
+from distdemo.view.format import digits, duration, percent, plural, rate, short_size
 
 SLOW_SHARE = 1 / 6
 """Share of the limit below which a bandwidth is unusually low. gloo between two ranks reaches 0.2
@@ -39,6 +33,11 @@ TAKEN_CORES = 0.15
 """Cores' worth of time from which on other programs disturb. All ranks wait for the slowest one, so
 the number of ranks doesn't matter. On an idle machine it is 0 to 0.05; with 0.3 the medians of mpi
 already differ by a factor."""
+SLOW_RATIO = 2.0
+"""Ratio to the median above which a latency or a time per byte is slow."""
+SIMILAR_RATIO = 4.0
+"""Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
+the ratio is larger, single links are slow."""
 GOOD = (Answer.NORMAL, Answer.MEASURED)
 
 
@@ -98,65 +97,61 @@ def _slow_s(row: SizeRow, limit: StreamLimit, n: int) -> float:
     return 2 * (n - 1) * message_s + bytes_s / SLOW_SHARE
 
 
-# --------------------------------------------------------------------------------- the whole report
-
-
-def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
-    """Return one sentence per answer, and True if all is well, None if not, False for a failure.
-
-    Args:
-        report: A complete or partial report.
-        half: Sign before the half-width of an interval.
-    """
-    if not report.ok:
-        return failure_text(report), False
-    judged = [row for series in report.series for row in series.rows if row.why]
-    sentences = []
-    for answer in Answer:
-        rows = [row for row in judged if row.answer is answer]
-        if rows:
-            best = max(rows, key=lambda row: row.busbw_bytes_per_s)
-            some = f" ({len(rows)} of {plural(len(judged), 'size')})" * (len(rows) < len(judged))
-            sentences.append(f"{answer.capitalize()}{some}: {best.why}.")
-    if widths := [row.spread_share for row in judged if row.spread_share is not None]:
-        sentences.append(f"Medians within {plus_minus(max(widths), half)}.")
-    if checked := sum(row.checked for row in report.rows):
-        sentences.append(f"{checked:,} elements verified.")
-    total = sum(len(series.spec.sizes_bytes) for series in report.series)
-    missing = total - len(report.rows)
-    if missing and report.spec.fits_sizes:
-        largest = max(row.size_bytes for row in report.rows)
-        sentences.append(
-            f"Sizes up to {short_size(largest)} fit into {duration(report.spec.budget_s)}; "
-            "--budget and -e measure larger ones."
-        )
-        missing = 0
-    if missing:
-        what = f"{missing} of {plural(total, 'size')} weren't measured within the budget"
-        sentences.append(f"{what}: raise --budget.")
-    is_good = not missing and all(row.answer in GOOD for row in judged)
-    return " ".join(sentences), is_good or None
-
-
-def failure_text(report: BenchReport) -> str:
-    """Return what is wrong with a report: the first wrong row, or why it is incomplete."""
-    names = series_names([series.spec for series in report.series])
-    for series in report.series:
-        for row in series.rows:
-            if row.wrong:
-                where = f"{names[series.spec]} is wrong at {short_size(row.size_bytes)}"
-                elements = f"{row.wrong:,} of {row.checked:,} elements"
-                return f"{where}: {elements} differ from plain arithmetic."
-    total = sum(len(series.spec.sizes_bytes) for series in report.series)
-    done = f"{len(report.rows)} of {plural(total, 'size')} were measured."
-    if report.world is not None and report.world.verdict is not None:
-        return f"{report.world.verdict.what} {done}"
-    if report.interrupted:
-        return f"Interrupted: {done}"
-    error = next((series.error for series in report.series if series.error), "")
-    return f"{error} {done}".strip()
-
-
 def disturbance(series: Series) -> str:
     """Return why the times of a series aren't the machine's own, or "" if nothing disturbed it."""
     return next((row.why for row in series.rows if row.answer is Answer.DISTURBED), "")
+
+
+# ------------------------------------------------------------------------------------------ links
+
+COSTS: dict[Figure, Callable[[Link], float]] = {
+    "latency": lambda link: link.latency_s,
+    "bandwidth": lambda link: 1 / link.bandwidth_bytes_per_s,
+}
+"""Figures in which a link can be slow, as times."""
+
+
+def judge_links(
+    links: Sequence[Link], hosts: Sequence[str] = ()
+) -> tuple[tuple[Link, ...], tuple[int, ...]]:
+    """Return the links with the slow ones marked, and the slow ranks.
+
+    A link is compared with the median of its kind: links within a host and links between hosts are
+    two kinds. A rank is slow if all its outgoing links, or all its incoming ones, are similarly
+    slow. Its links are not marked then.
+
+    Args:
+        links: Measured links, at most one per ordered pair.
+        hosts: Host of each rank; empty if all are on one.
+    """
+    kinds: dict[bool, list[Link]] = {}
+    for link in links:
+        crosses = bool(hosts) and hosts[link.src] != hosts[link.dst]
+        kinds.setdefault(crosses, []).append(link)
+    ratios: dict[Figure, dict[tuple[int, int], float]] = {figure: {} for figure in COSTS}
+    for alike in kinds.values():
+        for figure, cost in COSTS.items():
+            usual = median_low(map(cost, alike))
+            ratios[figure] |= {(link.src, link.dst): cost(link) / usual for link in alike}
+    slow_ranks = tuple(
+        rank
+        for rank in sorted({link.src for link in links})
+        if any(
+            _are_alike_slow([ratio for ends, ratio in by_ends.items() if ends[end] == rank])
+            for by_ends in ratios.values()
+            for end in (0, 1)
+        )
+    )
+    judged = []
+    for link in links:
+        ends = (link.src, link.dst)
+        if not {*ends} & {*slow_ranks}:
+            slow = (name for name, by_ends in ratios.items() if by_ends[ends] > SLOW_RATIO)
+            link = replace(link, slow=tuple(slow))  # noqa: PLW2901 - the same link, judged
+        judged.append(link)
+    return tuple(judged), slow_ranks
+
+
+def _are_alike_slow(ratios: Sequence[float]) -> bool:
+    """Return True if all these links are slow, and similarly so: then their rank is the cause."""
+    return len(ratios) > 1 and max(SLOW_RATIO, max(ratios) / SIMILAR_RATIO) < min(ratios)

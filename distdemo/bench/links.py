@@ -14,19 +14,19 @@ and reported.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations, product
-from statistics import median_low
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from distdemo import backends
-from distdemo.encoding import derived
+from distdemo.bench.judge import judge_links
+from distdemo.bench.records import Link, LinksReport, LinksSpec
 from distdemo.errors import Terminated
 from distdemo.launcher.local import sends
 from distdemo.launcher.records import WorldReport, WorldSpec
@@ -34,11 +34,6 @@ from distdemo.measure.machine import environment
 from distdemo.measure.statistics import quantile
 from distdemo.measure.timing import shared_words
 from distdemo.versions import versions
-from distdemo.view import colours
-from distdemo.view.blocks import Block, Heading, Paragraph, Summary
-from distdemo.view.console import Signs
-from distdemo.view.format import digits, duration, exact_size, listing, plural, ranks_text, rate
-from distdemo.view.tables import MANY, Column, Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,11 +44,6 @@ ROUNDS = 3
 """Rounds over all pairs: each link is measured at several times, and a short disturbance affects it
 only once."""
 BUDGET_S = 8.0  # for all rounds; each link needs at least a few messages
-SLOW_RATIO = 2.0
-"""Ratio to the median above which a latency or a time per byte is slow."""
-SIMILAR_RATIO = 4.0
-"""Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
-the ratio is larger, single links are slow."""
 WINDOW = 4  # large messages sent before the receiver acknowledges them
 FEWEST_TRIPS, MOST_TRIPS, MOST_WINDOWS = 5, 200, 16
 FAST_SHARE = 0.1
@@ -61,102 +51,7 @@ FAST_SHARE = 0.1
 sometimes delay most messages, while a slow link always delays all of them."""
 PATTERN_PERIOD = 251  # not a power of two, so that shifted blocks are detected
 SLEEP_S, LONGEST_SLEEP_S = 0.001, 0.05  # per turn still ahead, and at most
-MOST_LISTED = 16  # most slow links listed by name
 SMALL, LARGE = 0, 1  # kinds of messages
-
-# ----------------------------------------------------------------------------------------- records
-
-Figure = Literal["latency", "bandwidth"]
-
-
-@dataclass(frozen=True, slots=True)
-class LinksSpec:
-    """Parameters of a measurement of every pair of ranks in both directions.
-
-    Attributes:
-        small_bytes: Size of the message for the latency.
-        large_bytes: Size of the message for the bandwidth.
-    """
-
-    world_size: int
-    backend: str
-    device: str
-    small_bytes: int = 8
-    large_bytes: int = 1 << 20
-
-    @property
-    def links(self) -> int:
-        """Number of links: one per ordered pair of ranks."""
-        return self.world_size * (self.world_size - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link from one rank to another, or a measurement of it.
-
-    Attributes:
-        latency_s: Time of a small message one way, half a round trip. Like the bandwidth, of the
-            fastest tenth of the messages in the best round.
-        bandwidth_bytes_per_s: Bandwidth of large messages one way.
-        wrong: Number of wrong elements received.
-        slow: Figures in which the link is slow.
-    """
-
-    src: int
-    dst: int
-    latency_s: float
-    bandwidth_bytes_per_s: float
-    wrong: int = 0
-    slow: tuple[Figure, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LinksReport:
-    """Measured links between every pair of ranks.
-
-    Attributes:
-        links: Measured links, one per ordered pair; all of them unless the world failed.
-        slow_ranks: Ranks whose links are all similarly slow, so that the rank is the cause.
-        hosts: Host of each rank; empty if all are on this machine.
-        world: Report of the failed world; None if it succeeded.
-    """
-
-    spec: LinksSpec
-    links: tuple[Link, ...]
-    slow_ranks: tuple[int, ...] = ()
-    elapsed_s: float = 0.0
-    interrupted: bool = False
-    hosts: tuple[str, ...] = ()
-    environment: dict[str, str | int | float] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    world: WorldReport | None = field(default=None, metadata={"json": False})
-
-    @property
-    def slow(self) -> tuple[Link, ...]:
-        """Slow links."""
-        return tuple(link for link in self.links if link.slow)
-
-    @derived
-    def median_latency_s(self) -> float | None:
-        """Median over the links; None without links."""
-        return median_low(link.latency_s for link in self.links) if self.links else None
-
-    @derived
-    def median_bandwidth_bytes_per_s(self) -> float | None:
-        """Median over the links; None without links."""
-        return median_low(link.bandwidth_bytes_per_s for link in self.links) if self.links else None
-
-    @derived
-    def wrong(self) -> int:
-        """Number of wrong elements received on all links."""
-        return sum(link.wrong for link in self.links)
-
-    @property
-    def ok(self) -> bool:
-        """True if all pairs were measured and correct; a slow link is a finding, not a failure."""
-        whole = len(self.links) == self.spec.links and not self.interrupted
-        return self.world is None and whole and not self.wrong
-
 
 # ------------------------------------------------------------------------------------ in each rank
 
@@ -317,12 +212,12 @@ def measure_links(
         spec,
         links,
         slow_ranks,
-        monotonic() - began_s,
-        interrupted,
         hosts,
-        environment(gpu=world.device != "cpu"),
-        versions() | backends.versions_of(report.world if report else world),
-        None if report is None or report.ok or interrupted else report,
+        world=None if report is None or report.ok or interrupted else report,
+        elapsed_s=monotonic() - began_s,
+        interrupted=interrupted,
+        environment=environment(gpu=world.device != "cpu"),
+        versions=versions() | backends.versions_of(report.world if report else world),
     )
 
 
@@ -342,124 +237,3 @@ def _best(samples: Sequence[Link]) -> list[Link]:
             wrong=link.wrong + sample.wrong,
         )
     return [link for _, link in sorted(links.items())]
-
-
-COSTS: dict[Figure, Callable[[Link], float]] = {
-    "latency": lambda link: link.latency_s,
-    "bandwidth": lambda link: 1 / link.bandwidth_bytes_per_s,
-}
-"""Figures in which a link can be slow, as times."""
-
-
-def judge_links(
-    links: Sequence[Link], hosts: Sequence[str] = ()
-) -> tuple[tuple[Link, ...], tuple[int, ...]]:
-    """Return the links with the slow ones marked, and the slow ranks.
-
-    A link is compared with the median of its kind: links within a host and links between hosts are
-    two kinds. A rank is slow if all its outgoing links, or all its incoming ones, are similarly
-    slow. Its links are not marked then.
-
-    Args:
-        links: Measured links, at most one per ordered pair.
-        hosts: Host of each rank; empty if all are on one.
-    """
-    kinds: dict[bool, list[Link]] = {}
-    for link in links:
-        crosses = bool(hosts) and hosts[link.src] != hosts[link.dst]
-        kinds.setdefault(crosses, []).append(link)
-    ratios: dict[Figure, dict[tuple[int, int], float]] = {figure: {} for figure in COSTS}
-    for alike in kinds.values():
-        for figure, cost in COSTS.items():
-            usual = median_low(map(cost, alike))
-            ratios[figure] |= {(link.src, link.dst): cost(link) / usual for link in alike}
-    slow_ranks = tuple(
-        rank
-        for rank in sorted({link.src for link in links})
-        if any(
-            _are_alike_slow([ratio for ends, ratio in by_ends.items() if ends[end] == rank])
-            for by_ends in ratios.values()
-            for end in (0, 1)
-        )
-    )
-    judged = []
-    for link in links:
-        ends = (link.src, link.dst)
-        if not {*ends} & {*slow_ranks}:
-            slow = (name for name, by_ends in ratios.items() if by_ends[ends] > SLOW_RATIO)
-            link = replace(link, slow=tuple(slow))  # noqa: PLW2901 - the same link, judged
-        judged.append(link)
-    return tuple(judged), slow_ranks
-
-
-def _are_alike_slow(ratios: Sequence[float]) -> bool:
-    """Return True if all these links are slow, and similarly so: then their rank is the cause."""
-    return len(ratios) > 1 and max(SLOW_RATIO, max(ratios) / SIMILAR_RATIO) < min(ratios)
-
-
-# -------------------------------------------------------------------------------------------- view
-
-
-def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
-    """Yield two tables with a row per sender, the slow links by name, and the verdict."""
-    spec = report.spec
-    sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
-    title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
-    yield Heading(f" {sign.dot} ".join(title))
-    if spec.world_size <= MANY:
-        yield from _table(report, sign, "Latency, µs", lambda link: 1e6 * link.latency_s)
-        bandwidth = "Bandwidth, GB/s"
-        yield from _table(report, sign, bandwidth, lambda link: link.bandwidth_bytes_per_s / 1e9)
-    if report.slow:
-        yield Paragraph()
-        yield Heading(f"Slow links: more than {SLOW_RATIO:g} times the median")
-    for link in report.slow[:MOST_LISTED]:
-        figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
-        yield Paragraph(f"{link.src} to {link.dst}: {figures} ({listing(link.slow)})")
-    more = len(report.slow) - MOST_LISTED
-    if more > 0:
-        yield Paragraph(f"{more:,} more; --format json has them all", colours.QUIET)
-    yield Paragraph()
-    known = (f"{name} {version}" for name, version in report.versions.items())
-    yield Paragraph(", ".join((duration(report.elapsed_s), *known)), colours.QUIET)
-    doubtful = bool(report.slow_ranks or report.slow)
-    yield Summary(verdict_text(report), None if report.ok and doubtful else report.ok, "!")
-
-
-def _table(
-    report: LinksReport, sign: Signs, name: str, value: Callable[[Link], float]
-) -> Iterator[Block]:
-    """Yield a table of a figure; ``!`` marks slow links, ``x`` those with wrong elements."""
-    links = {(link.src, link.dst): link for link in report.links}
-    ranks = range(report.spec.world_size)
-
-    def cell(src: int, dst: int) -> str:
-        link = links.get((src, dst))
-        if link is None:
-            return sign.none
-        mark = "x" if link.wrong else "!" if link.slow else ""
-        return f"{digits(value(link))}{mark}"
-
-    columns = [Column("from \\ to", right=True), *(Column(str(rank), right=True) for rank in ranks)]
-    grid = Grid(columns, [[str(src), *(cell(src, dst) for dst in ranks)] for src in ranks])
-    yield Paragraph()
-    yield Heading(name)
-    yield grid
-
-
-def verdict_text(report: LinksReport) -> str:
-    """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
-    links = plural(report.spec.links, "link")
-    measured = len(report.links)
-    parts = [links if report.spec.links == measured else f"{measured:,} of {links} measured"]
-    if report.median_latency_s is not None:
-        bandwidth = rate(report.median_bandwidth_bytes_per_s or 0.0)
-        parts.append(f"median {duration(report.median_latency_s)} and {bandwidth}")
-    if report.wrong:
-        parts.append(plural(report.wrong, "wrong element"))
-    if report.slow_ranks:
-        ranks = ranks_text(report.slow_ranks)
-        slow = f"slow: rank{'s' * (len(report.slow_ranks) > 1)} {ranks}"
-        parts.append(f"{slow} (check the host, not the links)")
-    parts.append(f"slow links: {len(report.slow)}")
-    return f"{'Interrupted: ' * report.interrupted}{', '.join(parts)}."

@@ -85,7 +85,17 @@ class Sample:
     wrong: int
 
 
-@sends(StreamLimit | Sample | LaunchLoad)
+def _has_a_size(message: StreamLimit | Sample | LaunchLoad, spec: BenchSpec, _: Launches) -> bool:
+    """Return True unless it is a sample of a size that isn't measured."""
+    if not isinstance(message, Sample):
+        return True
+    number, point = message.key
+    return number in range(len(spec.series)) and point in range(
+        len(spec.series[number].sizes_bytes)
+    )
+
+
+@sends(StreamLimit | Sample | LaunchLoad, _has_a_size)
 def bench(rank: Rank, spec: BenchSpec, launches: Launches) -> None:
     """Measure every size of these launches and send each result. Collective.
 

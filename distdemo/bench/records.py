@@ -1,4 +1,4 @@
-"""Spec and report of ``bench``: frozen records that need no torch, rich or typer.
+"""Specs and reports of ``bench`` and ``bench links``: frozen records; no torch, rich or typer.
 
 Field names are those of the JSON document and carry their unit: seconds, bytes, bytes per second
 (1 GB/s is 1e9). The time of an iteration is that of the slowest rank, from a common start.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from statistics import median_low
+from typing import Any, Literal
 
 from distdemo import ops
 from distdemo.encoding import derived
@@ -263,29 +264,38 @@ class Series:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """A complete or partial measurement.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Circumstances of a measurement.
 
     Attributes:
-        series: Results in the order of the spec.
-        setups: One per backend.
         world: Report of the world that failed; None if none did.
         elapsed_s: Seconds since the first world was started.
         interrupted: True if a signal ended it early; the report has everything measured before.
         environment: Host, processor, kernel and variables that the figures depend on.
         versions: Versions of Python, torch and the libraries below.
+    """
+
+    world: WorldReport | None = field(default=None, metadata={"json": False})
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+    environment: dict[str, str | int | float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport(Measurement):
+    """A complete or partial measurement.
+
+    Attributes:
+        series: Results in the order of the spec.
+        setups: One per backend.
         notes: Remarks for the reader, in sentences.
     """
 
     spec: BenchSpec
     series: tuple[Series, ...]
     setups: tuple[Setup, ...] = ()
-    world: WorldReport | None = field(default=None, metadata={"json": False})
-    elapsed_s: float = 0.0
-    interrupted: bool = False
-    environment: dict[str, str | int | float] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -314,3 +324,91 @@ class BenchReport:
             and not any(row.wrong for row in self.rows)
             and not any(series.error for series in self.series)
         )
+
+
+# ------------------------------------------------------------------------------------- links
+
+Figure = Literal["latency", "bandwidth"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinksSpec:
+    """Parameters of a measurement of every pair of ranks in both directions.
+
+    Attributes:
+        small_bytes: Size of the message for the latency.
+        large_bytes: Size of the message for the bandwidth.
+    """
+
+    world_size: int
+    backend: str
+    device: str
+    small_bytes: int = 8
+    large_bytes: int = 1 << 20
+
+    @property
+    def links(self) -> int:
+        """Number of links: one per ordered pair of ranks."""
+        return self.world_size * (self.world_size - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link from one rank to another, or a measurement of it.
+
+    Attributes:
+        latency_s: Time of a small message one way, half a round trip. Like the bandwidth, of the
+            fastest tenth of the messages in the best round.
+        bandwidth_bytes_per_s: Bandwidth of large messages one way.
+        wrong: Number of wrong elements received.
+        slow: Figures in which the link is slow.
+    """
+
+    src: int
+    dst: int
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    wrong: int = 0
+    slow: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinksReport(Measurement):
+    """Measured links between every pair of ranks.
+
+    Attributes:
+        links: Measured links, one per ordered pair; all of them unless the world failed.
+        slow_ranks: Ranks whose links are all similarly slow, so that the rank is the cause.
+        hosts: Host of each rank; empty if all are on this machine.
+    """
+
+    spec: LinksSpec
+    links: tuple[Link, ...]
+    slow_ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def slow(self) -> tuple[Link, ...]:
+        """Slow links."""
+        return tuple(link for link in self.links if link.slow)
+
+    @derived
+    def median_latency_s(self) -> float | None:
+        """Median over the links; None without links."""
+        return median_low(link.latency_s for link in self.links) if self.links else None
+
+    @derived
+    def median_bandwidth_bytes_per_s(self) -> float | None:
+        """Median over the links; None without links."""
+        return median_low(link.bandwidth_bytes_per_s for link in self.links) if self.links else None
+
+    @derived
+    def wrong(self) -> int:
+        """Number of wrong elements received on all links."""
+        return sum(link.wrong for link in self.links)
+
+    @property
+    def ok(self) -> bool:
+        """True if all pairs were measured and correct; a slow link is a finding, not a failure."""
+        whole = len(self.links) == self.spec.links and not self.interrupted
+        return self.world is None and whole and not self.wrong

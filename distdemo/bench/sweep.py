@@ -28,7 +28,7 @@ OnProgress = Callable[[int, int, str], object]
 """Callback with the number of launches, the number of failures, and the current activity."""
 MOST_LAUNCHES = 40  # per backend
 FIRST_SHARE = 0.5  # of the budget that the first launch may take
-START_S = 0.3  # of a launch that aren't spent on iterations
+START_S = 0.3  # of a world, until its ranks have met
 LEAST_S = 0.01  # for the iterations of a size in a launch
 ENDLESS_S = 1e9
 ONE_WORLD_NOTE = (
@@ -55,15 +55,15 @@ def measure(
         one_world: True if only one world can be started.
     """
     began_s = monotonic()
+    used = [world for world in worlds if keys_of(spec, world.backend)]
     sweeps = [
-        Sweep(spec, world, start, began_s + world.deadline, on_progress)
-        for world in worlds
-        if keys_of(spec, world.backend)
+        Sweep(spec, world, start, began_s + world.deadline, on_progress, number)
+        for number, world in enumerate(used)
     ]
     interrupted = False
     try:
-        for number, sweep in enumerate(sweeps):
-            sweep.run(spec.budget_s / len(sweeps), number, one_world=one_world)
+        for sweep in sweeps:
+            sweep.run(spec.budget_s / len(sweeps), one_world=one_world)
     except (KeyboardInterrupt, Terminated):
         interrupted = True
     libraries = versions()
@@ -80,12 +80,12 @@ def measure(
         spec,
         tuple(results),
         tuple(setups),
-        next((sweep.failed for sweep in sweeps if sweep.failed), None),
-        monotonic() - began_s,
-        interrupted,
-        environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
-        libraries,
         (ONE_WORLD_NOTE,) if one_world else (),
+        world=next((sweep.failed for sweep in sweeps if sweep.failed), None),
+        elapsed_s=monotonic() - began_s,
+        interrupted=interrupted,
+        environment=environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
+        versions=libraries,
     )
 
 
@@ -112,6 +112,7 @@ class Sweep:
         start: Function that starts it.
         end_s: Time at which the measurement must have ended.
         on_progress: As in `measure`.
+        backends_before: Number of backends measured before.
 
     Attributes:
         error: Reason why the measurement stopped; empty if it is complete or the budget is spent.
@@ -126,6 +127,7 @@ class Sweep:
         start: Callable[..., WorldReport],
         end_s: float,
         on_progress: OnProgress | None,
+        backends_before: int,
     ) -> None:
         self.world = world
         self.error = ""
@@ -135,96 +137,89 @@ class Sweep:
         self._start = start
         self._end_s = end_s
         self._on_progress = on_progress
-        self._launches_before = 0
+        self._sizes = keys_of(spec, world.backend)
+        self._launches_before = backends_before * (1 + spec.launches)
         self._launches = 0  # worlds started
-        self._is_advancing = False  # the running world has sent something
+        self._has_advanced = False  # a world has sent something
         self._samples: dict[Key, dict[int, list[Sample]]] = {}  # of each rank, by size and launch
         self._loads: dict[int, dict[int, LaunchLoad]] = {}  # by launch and rank
         self._limits: list[StreamLimit] = []
 
     # ----------------------------------------------------------------------------------- launches
 
-    def run(self, budget_s: float, backends_before: int, *, one_world: bool) -> None:
+    def run(self, budget_s: float, *, one_world: bool) -> None:
         """Start worlds until all medians are steady, the budget is spent, or a world fails.
+
+        The budget is the only limit of a launch: it is divided among its sizes, and once it is
+        spent, a launch leaves out all but the smallest sizes.
 
         Args:
             budget_s: Seconds for this backend; ignored with ``iters``.
-            backends_before: Number of backends measured before.
             one_world: True if only one world can be started.
         """
-        began_s = monotonic()
         spec = self._spec
         budget_s = budget_s if spec.iters is None else ENDLESS_S
-        sizes = keys_of(spec, self.world.backend)
-        self._launches_before = backends_before * (1 + spec.launches)
-        first = Launch(0, sizes, 0, 0.0, FIRST_SHARE * budget_s)
+        end_s = monotonic() + budget_s
+        first = Launch(0, self._sizes, 0, 0.0, FIRST_SHARE * budget_s)
         if one_world:
-            seconds = (1 - FIRST_SHARE) * budget_s / (spec.launches * len(sizes))
+            slot_s = (1 - FIRST_SHARE) * budget_s / spec.launches
             numbers = range(1, spec.launches + 1)
-            blocks = (self._launch(number, sizes, seconds, budget_s) for number in numbers)
+            blocks = (self._launch(number, self._sizes, slot_s, budget_s) for number in numbers)
             self._run_world((first, *blocks))
             return
-        succeeded = self._run_world((first,))
-        slot_s = (budget_s - (monotonic() - began_s)) / spec.launches
-        last_s = START_S  # of the last launch; the next one takes as long
+        self._run_world((first,))
+        slot_s = (end_s - monotonic()) / spec.launches - START_S
         most = MOST_LAUNCHES if spec.iters is None else spec.launches
         for number in range(1, most + 1):
-            left_s = budget_s - (monotonic() - began_s)
             sizes = self._unsteady(number)
-            if not succeeded or not sizes or left_s < last_s:
+            left_s = end_s - monotonic() - START_S
+            if self.error or not sizes or left_s < 0:
                 return
-            started_s = monotonic()
-            launch = self._launch(number, sizes, (slot_s - START_S) / len(sizes), left_s)
-            succeeded = self._run_world((launch,))
-            last_s = monotonic() - started_s
+            self._run_world((self._launch(number, sizes, slot_s, left_s),))
 
-    def _launch(
-        self, number: int, sizes: tuple[Key, ...], seconds: float, until_s: float
-    ) -> Launch:
+    def _launch(self, number: int, sizes: tuple[Key, ...], slot_s: float, until_s: float) -> Launch:
         """Return a launch that times these sizes; every second one takes them in reverse order."""
         iters = self._spec.iters or 0
         launches = self._spec.launches
         iterations = iters // launches + (number <= iters % launches)
         order = sizes if number % 2 else sizes[::-1]
-        return Launch(number, order, iterations, max(LEAST_S, seconds), until_s)
+        return Launch(number, order, iterations, max(LEAST_S, slot_s / len(sizes)), until_s)
 
     def _unsteady(self, number: int) -> tuple[Key, ...]:
         """Return the sizes to time in this launch; steady ones are left out after six launches."""
-        keys = tuple(key for key in keys_of(self._spec, self.world.backend) if self._times(key))
+        keys = tuple(key for key in self._sizes if self._times(key))
         if self._spec.iters is not None or number <= FEWEST_LAUNCHES:
             return keys
         return tuple(key for key in keys if not self._row(key).steady)
 
-    def _run_world(self, launches: Launches) -> bool:
-        """Run one world and return True if it succeeded."""
+    def _run_world(self, launches: Launches) -> None:
+        """Run one world; set ``error`` if it doesn't succeed."""
         left_s = self._end_s - monotonic()
         out_of_time = f"The time limit of {self.world.deadline:g} s was reached."
         if left_s <= 0:
             self.error = out_of_time
-            return False
+            return
         world = replace(self.world, deadline=max(0.1, round(left_s, 1)))
         arguments = (self._spec, launches)
-        self._is_advancing = False
         try:
             self.last = self._start(world, bench, arguments, on_message=self._on_message)
         except UsageError as refusal:  # the system has no room for its ranks
             if not self._launches_before and not self._launches:
                 raise
             self.error = f"{refusal.what} {refusal.why}"
-            return False
+            return
         self._launches += 1
         if self.last.ok:
-            return True
-        if (self._is_advancing or self._launches > 1) and monotonic() > self._end_s:
+            return
+        if self._has_advanced and monotonic() > self._end_s:
             self.error = out_of_time
         else:
             self.error = "A world failed."
             self.failed = self.last
-        return False
 
     def _on_message(self, rank: int, message: StreamLimit | Sample | LaunchLoad | None) -> None:
         """Record a message of a rank; None is a heartbeat."""
-        self._is_advancing = True
+        self._has_advanced = True
         if isinstance(message, StreamLimit):
             self._limits.append(message)
         elif isinstance(message, LaunchLoad):

@@ -1,39 +1,55 @@
-"""Report of a measurement: the answer and a table per series; its CSV."""
+"""Views of ``bench`` and ``bench links``, and the CSV of ``bench``."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from rich.text import Text
 
-from distdemo.bench.judge import GOOD, answer_text
-from distdemo.bench.records import BenchReport, Series, SeriesSpec, SizeRow, series_names
+from distdemo.bench.judge import GOOD, SLOW_RATIO
+from distdemo.bench.records import (
+    Answer,
+    BenchReport,
+    Link,
+    LinksReport,
+    Measurement,
+    Series,
+    SeriesSpec,
+    SizeRow,
+    series_names,
+)
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
-from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import (
     digits,
     duration,
     exact_size,
+    listing,
     percent,
     plural,
     plus_minus,
+    ranks_text,
     rate,
+    short_size,
 )
-from distdemo.view.tables import Cell, Column, Grid
+from distdemo.view.tables import MANY, Column, Grid, grid_of
 
 WIDE_MARK = "!"  # mark of an interval that is not steady
+MACHINE = ("host", "processor")  # shown of the environment
+MOST_LISTED = 16  # most slow links listed by name
 
 # ----------------------------------------------------------------------------------------- report
 
 
 def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield a complete or partial measurement."""
-    yield Summary(*answer_text(report, _half(sign)), "!")
+    yield Summary(*answer_text(report, sign.half), "!")
     for series in report.series:
         yield Paragraph()
         yield from _series(series, sign)
@@ -50,7 +66,7 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{text}.", colours.QUIET)
     for note in report.notes:
         yield Paragraph(note)
-    yield Paragraph(f" {sign.dot} ".join(_circumstances(report)), colours.QUIET)
+    yield Paragraph(_circumstances(report, sign), colours.QUIET)
 
 
 def _series(series: Series, sign: Signs) -> Iterator[Block]:
@@ -60,9 +76,7 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
     if spec.refused:
         yield Paragraph(f"{sign.none} Not measured: {spec.refused}", colours.QUIET)
     if series.rows:
-        names = ("Size", "Median", _half(sign), "algbw\nGB/s", "busbw\nGB/s", "of\nlimit", "Wrong")
-        columns = [*(Column(name, right=True) for name in names), Column("Answer")]
-        yield Grid(columns, [_cells(row, sign) for row in series.rows])
+        yield _rows(series.rows, sign)
         traffic = spec.operation.traffic(spec.at(0))
         factor = "" if traffic.busbw_formula == "1" else f"{traffic.busbw_formula} × "
         notes = (
@@ -75,33 +89,42 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{sign.wrong} {series.error}", colours.WRONG)
 
 
-def _half(sign: Signs) -> str:
-    return "+-" if sign == ASCII_SIGNS else "±"
+def _rows(rows: Sequence[SizeRow], sign: Signs) -> Grid:
+    def width(row: SizeRow) -> Text:
+        if row.spread_share is None:
+            return Text(f"{sign.none}{WIDE_MARK}", colours.UNSURE)
+        mark = (" " if row.steady else WIDE_MARK, colours.UNSURE)
+        return Text.assemble(plus_minus(row.spread_share, sign.half), mark)
 
+    def wrong(row: SizeRow) -> Text:
+        if row.wrong:
+            return Text(f"{sign.wrong} {row.wrong:,}", colours.WRONG)
+        return Text("0" if row.checked else sign.none)
 
-def _cells(row: SizeRow, sign: Signs) -> list[Cell]:
-    width = Text(f"{sign.none}{WIDE_MARK}", style=colours.UNSURE)
-    if row.spread_share is not None:
-        width = Text(plus_minus(row.spread_share, _half(sign)))
-        width.append(" " if row.steady else WIDE_MARK, style=colours.UNSURE)
-    wrong = Text(f"{row.wrong:,}" if row.checked else sign.none)
-    if row.wrong:
-        wrong = Text(f"{sign.wrong} {row.wrong:,}", style=colours.WRONG)
-    rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
-    return [
-        Text(exact_size(row.size_bytes), style="bold"),
-        duration(row.median_s),
-        width,
-        *(digits(bandwidth / 1e9) if bandwidth else sign.none for bandwidth in rates),
-        sign.none if row.limit_share is None else percent(row.limit_share),
-        wrong,
-        Text(row.answer if row.why else "", style="" if row.answer in GOOD else colours.UNSURE),
-    ]
+    def gigabytes(bytes_per_s: float) -> str:
+        return digits(bytes_per_s / 1e9) if bytes_per_s else sign.none
+
+    def limit(row: SizeRow) -> str:
+        return sign.none if row.limit_share is None else percent(row.limit_share)
+
+    def answer(row: SizeRow) -> Text:
+        return Text(row.answer if row.why else "", "" if row.answer in GOOD else colours.UNSURE)
+
+    return grid_of(
+        rows,
+        (Column("Size", right=True), lambda row: Text(exact_size(row.size_bytes), "bold")),
+        (Column("Median", right=True), lambda row: duration(row.median_s)),
+        (Column(sign.half, right=True), width),
+        (Column("algbw\nGB/s", right=True), lambda row: gigabytes(row.algbw_bytes_per_s)),
+        (Column("busbw\nGB/s", right=True), lambda row: gigabytes(row.busbw_bytes_per_s)),
+        (Column("of\nlimit", right=True), limit),
+        (Column("Wrong", right=True), wrong),
+        (Column("Answer"), answer),
+    )
 
 
 def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield one row per size and one column per series, with the fastest of each op marked."""
-    best = "*" if sign == ASCII_SIGNS else "★"
     rows = {(series.spec, row.size_bytes): row for series in report.measured for row in series.rows}
     rivals: dict[tuple[str, int], list[SizeRow]] = {}
     for (spec, size), row in rows.items():
@@ -112,7 +135,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
         row = rows.get((spec, size))
         if row is None:
             return sign.none
-        mark = f"{best} " * (row is fastest[spec.op.op, size])
+        mark = f"{sign.best} " * (row is fastest[spec.op.op, size])
         return f"{mark}{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
 
     names = series_names([series.spec for series in report.measured])
@@ -124,7 +147,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     yield Heading("Side by side: median, and busbw in GB/s")
     yield grid
     if any(fastest.values()):
-        yield Paragraph(f"{best} fastest of its operation: its interval is below all others.")
+        yield Paragraph(f"{sign.best} fastest of its operation: its interval is below all others.")
     elif any(len(rows) > 1 for rows in rivals.values()):
         yield Paragraph("None is certainly the fastest of its operation: the intervals overlap.")
 
@@ -138,11 +161,138 @@ def fastest_of(rows: Sequence[SizeRow]) -> SizeRow | None:
     return best if best.interval_s[1] < min(lows) else None
 
 
-def _circumstances(report: BenchReport) -> Iterator[str]:
-    """Yield the elapsed time, host and processor, if known, and the versions."""
-    yield duration(report.elapsed_s)
-    yield from filter(None, (str(report.environment.get(n, "")) for n in ("host", "processor")))
-    yield from (f"{name} {version}" for name, version in report.versions.items())
+def _circumstances(report: Measurement, sign: Signs) -> str:
+    """Return the elapsed time, host and processor, if known, and the versions."""
+    machine = (str(report.environment.get(name, "")) for name in MACHINE)
+    libraries = (f"{name} {version}" for name, version in report.versions.items())
+    parts = (duration(report.elapsed_s), *machine, *libraries)
+    return f" {sign.dot} ".join(filter(None, parts))
+
+
+# ------------------------------------------------------------------------------------- verdict
+
+
+def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
+    """Return one sentence per answer, and True if all is well, None if not, False for a failure.
+
+    Args:
+        report: A complete or partial report.
+        half: Sign before the half-width of an interval.
+    """
+    if not report.ok:
+        return failure_text(report), False
+    judged = [row for series in report.series for row in series.rows if row.why]
+    sentences = []
+    for answer in Answer:
+        rows = [row for row in judged if row.answer is answer]
+        if rows:
+            best = max(rows, key=lambda row: row.busbw_bytes_per_s)
+            some = f" ({len(rows)} of {plural(len(judged), 'size')})" * (len(rows) < len(judged))
+            sentences.append(f"{answer.capitalize()}{some}: {best.why}.")
+    if widths := [row.spread_share for row in judged if row.spread_share is not None]:
+        sentences.append(f"Medians within {plus_minus(max(widths), half)}.")
+    if checked := sum(row.checked for row in report.rows):
+        sentences.append(f"{checked:,} elements verified.")
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    missing = total - len(report.rows)
+    if missing and report.spec.fits_sizes:
+        largest = max(row.size_bytes for row in report.rows)
+        sentences.append(
+            f"Sizes up to {short_size(largest)} fit into {duration(report.spec.budget_s)}; "
+            "--budget and -e measure larger ones."
+        )
+        missing = 0
+    if missing:
+        what = f"{missing} of {plural(total, 'size')} weren't measured within the budget"
+        sentences.append(f"{what}: raise --budget.")
+    is_good = not missing and all(row.answer in GOOD for row in judged)
+    return " ".join(sentences), is_good or None
+
+
+def failure_text(report: BenchReport) -> str:
+    """Return what is wrong with a report: the first wrong row, or why it is incomplete."""
+    names = series_names([series.spec for series in report.series])
+    for series in report.series:
+        for row in series.rows:
+            if row.wrong:
+                where = f"{names[series.spec]} is wrong at {short_size(row.size_bytes)}"
+                elements = f"{row.wrong:,} of {row.checked:,} elements"
+                return f"{where}: {elements} differ from plain arithmetic."
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    done = f"{len(report.rows)} of {plural(total, 'size')} were measured."
+    if report.world is not None and report.world.verdict is not None:
+        return f"{report.world.verdict.what} {done}"
+    if report.interrupted:
+        return f"Interrupted: {done}"
+    error = next((series.error for series in report.series if series.error), "")
+    return f"{error} {done}".strip()
+
+
+# --------------------------------------------------------------------------------------- links
+
+
+def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
+    """Yield two tables with a row per sender, the slow links by name, and the verdict."""
+    spec = report.spec
+    sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
+    title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
+    yield Heading(f" {sign.dot} ".join(title))
+    if spec.world_size <= MANY:
+        yield from _matrix(report, sign, "Latency, µs", lambda link: 1e6 * link.latency_s)
+        bandwidth = "Bandwidth, GB/s"
+        yield from _matrix(report, sign, bandwidth, lambda link: link.bandwidth_bytes_per_s / 1e9)
+    if report.slow:
+        yield Paragraph()
+        yield Heading(f"Slow links: more than {SLOW_RATIO:g} times the median")
+    for link in report.slow[:MOST_LISTED]:
+        figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
+        yield Paragraph(f"{link.src} to {link.dst}: {figures} ({listing(link.slow)})")
+    more = len(report.slow) - MOST_LISTED
+    if more > 0:
+        yield Paragraph(f"{more:,} more; --format json has them all", colours.QUIET)
+    yield Paragraph()
+    yield Paragraph(_circumstances(report, sign), colours.QUIET)
+    doubtful = bool(report.slow_ranks or report.slow)
+    yield Summary(links_text(report), None if report.ok and doubtful else report.ok, "!")
+
+
+def _matrix(
+    report: LinksReport, sign: Signs, name: str, value: Callable[[Link], float]
+) -> Iterator[Block]:
+    """Yield a table of a figure; ``!`` marks slow links, ``x`` those with wrong elements."""
+    links = {(link.src, link.dst): link for link in report.links}
+    ranks = range(report.spec.world_size)
+
+    def cell(src: int, dst: int) -> str:
+        link = links.get((src, dst))
+        if link is None:
+            return sign.none
+        mark = "x" if link.wrong else "!" if link.slow else ""
+        return f"{digits(value(link))}{mark}"
+
+    columns = [Column("from \\ to", right=True), *(Column(str(rank), right=True) for rank in ranks)]
+    grid = Grid(columns, [[str(src), *(cell(src, dst) for dst in ranks)] for src in ranks])
+    yield Paragraph()
+    yield Heading(name)
+    yield grid
+
+
+def links_text(report: LinksReport) -> str:
+    """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
+    links = plural(report.spec.links, "link")
+    measured = len(report.links)
+    parts = [links if report.spec.links == measured else f"{measured:,} of {links} measured"]
+    if report.median_latency_s is not None:
+        bandwidth = rate(report.median_bandwidth_bytes_per_s or 0.0)
+        parts.append(f"median {duration(report.median_latency_s)} and {bandwidth}")
+    if report.wrong:
+        parts.append(plural(report.wrong, "wrong element"))
+    if report.slow_ranks:
+        ranks = ranks_text(report.slow_ranks)
+        slow = f"slow: rank{'s' * (len(report.slow_ranks) > 1)} {ranks}"
+        parts.append(f"{slow} (check the host, not the links)")
+    parts.append(f"slow links: {len(report.slow)}")
+    return f"{'Interrupted: ' * report.interrupted}{', '.join(parts)}."
 
 
 # -------------------------------------------------------------------------------------------- CSV
@@ -157,22 +307,20 @@ ROW_FIELDS = (
 
 def to_csv(report: BenchReport) -> str:
     """Return one line per size with the JSON document's names (RFC 4180)."""
-    machine = {name: report.environment.get(name) for name in ("host", "processor")}
+    machine = {name: report.environment.get(name) for name in MACHINE}
     machine["torch"] = report.versions.get("torch")
     text = io.StringIO(newline="")
-    names = ("op", *CALL_FIELDS, *SPEC_FIELDS, *ROW_FIELDS, *machine)
     writer = csv.writer(text)
-    writer.writerow(names)
+    writer.writerow(("op", *CALL_FIELDS, *SPEC_FIELDS, *ROW_FIELDS, *machine))
     for series in report.series:
-        call = series.spec.op
+        spec = series.spec
+        of_series = [
+            spec.op.op,
+            *attrgetter(*CALL_FIELDS)(spec.op),
+            *attrgetter(*SPEC_FIELDS)(spec),
+        ]
         for row in series.rows:
-            cells = [
-                call.op,
-                *(getattr(call, name) for name in CALL_FIELDS),
-                *(getattr(series.spec, name) for name in SPEC_FIELDS),
-                *(getattr(row, name) for name in ROW_FIELDS),
-                *machine.values(),
-            ]
+            cells = (*of_series, *attrgetter(*ROW_FIELDS)(row), *machine.values())
             writer.writerow(map(_cell_text, cells))
     return text.getvalue()
 

@@ -18,13 +18,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.match.matching import FROM, merged
 from distdemo.calls.match.rules import KINDS
+from distdemo.calls.match.shown import merged
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import Finding, Gap, Notes, RankCall, Row, SourceLine
-from distdemo.calls.text import finding_text, gap_texts, reason
+from distdemo.calls.records import Finding, Gap, Notes, Row, SourceLine
+from distdemo.calls.text import advice, finding_text, gap_texts, headline, reason
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
+    CodeLine,
     Died,
     Outcome,
     Raised,
@@ -33,10 +34,9 @@ from distdemo.launcher.records import (
     Verdict,
     WorldReport,
     WorldSpec,
-    signal_name,
 )
 from distdemo.launcher.stacks import is_ours
-from distdemo.launcher.verdict import judge, names_cause
+from distdemo.launcher.verdict import judge, limit_text, names_cause
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ class Inspector:
 
     def warnings(self) -> tuple[Finding, ...]:
         """Return the possible errors so far."""
-        found: list[Finding] = []
+        possible: list[Finding] = []
         with self._guard():
-            found = self.judge.warnings()
-        return tuple(found)
+            possible = self.judge.warnings()
+        return tuple(possible)
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what ranks couldn't look at, of what the user asked about."""
@@ -160,11 +160,9 @@ class Inspector:
             report = self._with_last_calls(report)
         if finding is None:
             return report, ()
-        shifts = [warning for warning in self.judge.matcher.shifts() if warning.kind == "shift"]
-        for shift in () if finding.kind == "shift" else shifts:
-            where = " and ".join(row.source_line for row in shift.rows)
-            before = f"{finding.before}\n  {shift.what[:-1]}: {where}."
-            finding = replace(finding, before=before.strip())
+        shifts = [warning for warning in self.judge.warnings() if warning.kind == "shift"]
+        if finding.kind != "shift":
+            finding = replace(finding, earlier=tuple(shifts))
         return replace(report, verdict=_verdict(finding, report)), (finding,)
 
     @contextmanager
@@ -190,7 +188,7 @@ class Inspector:
                 continue
             self.judge.read()
             if isinstance(outcome, Died) or outcome.left:
-                matcher.add(rank, _end_note(outcome, state.last))
+                matcher.add(rank, _end_note(outcome))
             elif state.ended is None and not state.lost:
                 matcher.stop(f"rank {rank} left no notes")
 
@@ -211,7 +209,7 @@ class Inspector:
         )
         if missing and old is not None and not (matcher.stopped or matcher.problems):
             calls = {rank: state.last for rank, state in enumerate(matcher.ranks) if state.last}
-            rows = tuple(matcher.rows(calls))
+            rows = tuple(matcher.shown.rows(calls))
             finding = Finding("absent", old.what, rows, "", KINDS["absent"].rule, missing)
         else:
             finding = self.judge.conclude(running)
@@ -219,9 +217,8 @@ class Inspector:
             return finding
         if finding.kind == "stuck":
             finding = replace(finding, rows=(*finding.rows, *_other_threads(report)))
-            limit = old.what.partition(":")[0]  # which limit has passed
-            what = f"{limit}: {finding.what[0].lower()}{finding.what[1:]}"
-            finding = replace(finding, what=what, rule=old.hint)
+            limit = limit_text(report.world, old.limit or "deadline")
+            finding = replace(finding, limit=limit, rule=old.hint)
         return finding if matcher.problems else _with_cause(finding, old, report.outcomes)
 
     def _with_last_calls(self, report: WorldReport) -> WorldReport:
@@ -238,15 +235,22 @@ class Inspector:
         return replace(report, outcomes=outcomes, verdict=verdict)
 
 
-def _running(report: WorldReport) -> dict[int, str]:
-    """Return the ranks that were stopped while running, and where they were."""
+def _running(report: WorldReport) -> dict[int, SourceLine | None]:
+    """Return the ranks that were stopped while running, and where they were, if known."""
     return {
-        outcome.rank: FROM.join((outcome.where.source_line, *outcome.where.callers))
+        outcome.rank: _line_of(outcome.where.source_line, outcome.where.callers)
         if outcome.where
-        else ""
+        else None
         for outcome in report.outcomes
         if isinstance(outcome, TimedOut)
     }
+
+
+def _line_of(line: CodeLine, callers: Sequence[CodeLine] = ()) -> SourceLine | None:
+    """Return a line of a rank's stack as a source line; None if it is unknown."""
+    if not line.line:
+        return None
+    return SourceLine(line.file, line.line, line.function, callers=tuple(map(str, callers)))
 
 
 def _other_threads(report: WorldReport) -> list[Row]:
@@ -256,22 +260,17 @@ def _other_threads(report: WorldReport) -> list[Row]:
         for other in outcome.where.others if outcome.where else ():
             doing = f"waiting in {other.collective}" if other.collective else "running"
             did = f"{plural(other.threads, 'other thread')} {doing}"
-            rows.append(Row((outcome.rank,), did, other.source_line))
+            rows.append(Row((outcome.rank,), did, _line_of(other.source_line)))
     return merged(rows)
 
 
-def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:
-    """Return the end of a rank that wrote none, with the line of its crash or last call."""
-    how = "exited without returning"
+def _end_note(end: Died | Returned) -> EndNote:
+    """Return the end of a rank that wrote none, with the line of its crash."""
+    line = (end.where and _line_of(end.where.source_line)) or SourceLine()
     if isinstance(end, Died) and end.signal is not None:
-        how = f"was killed by {signal_name(end.signal)}"
-    elif isinstance(end, Died) and end.exit_code:
-        how = f"exited with {end.exit_code}"
-    if end.where is not None and end.where.source_line:
-        file, _, place = end.where.source_line.rpartition(":")
-        line, _, function = place.partition(" in ")
-        return EndNote(how, SourceLine(file, int(line), function))
-    return EndNote(f"{how} after {last.op}", last.source_line) if last else EndNote(how)
+        return EndNote("killed", signal=end.signal, source_line=line)
+    exit_code = end.exit_code if isinstance(end, Died) else None
+    return EndNote("exited", exit_code=exit_code or 0, source_line=line)
 
 
 def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> Finding:
@@ -287,7 +286,16 @@ def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> 
         return finding
     first = next(iter(failed.values()))
     rule = old.hint if isinstance(first, Died) else KINDS[finding.kind].rule
-    return replace(finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False)
+    return replace(
+        finding,
+        kind="absent",
+        what=old.what,
+        rule=rule,
+        ranks=old.ranks,
+        so_far=False,
+        undecided=(),
+        limit="",
+    )
 
 
 def _verdict(finding: Finding, report: WorldReport) -> Verdict:
@@ -295,11 +303,11 @@ def _verdict(finding: Finding, report: WorldReport) -> Verdict:
     old = report.verdict
     why = reason(finding)
     if old is not None and report.interrupted_by is not None:
-        why = f"{finding.what}\n{why}"
+        why = f"{headline(finding)}\n{why}"
         if finding.kind != "stuck":
             why = f"{old.why}\n{why}"
-        return replace(old, why=why, hint=finding.rule)
-    verdict = Verdict(finding.what, why, finding.rule, finding.ranks, finding.consequences)
+        return replace(old, why=why, hint=advice(finding))
+    verdict = Verdict(headline(finding), why, advice(finding), finding.ranks, finding.consequences)
     if old is not None and set(old.ranks) & set(finding.ranks):
         return replace(verdict, traceback=old.traceback)
     return verdict

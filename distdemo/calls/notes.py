@@ -17,11 +17,15 @@ A repeated call (same line, same arguments) is written as its number only::
     x                                      # this thread has ended (x +: and others haven't called)
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
-    R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
+    P {"path": "0.weight", ...}            # description of a tensor that it trains; see TensorNote
+    S {"moment": "step", ...}              # samples of such tensors; see Samples
+    T {"optimizer": "SGD", ...}            # facts about the steps of an optimizer; see TrainingNote
+    L {"seed": 0, ...}                     # a DistributedSampler; see SamplerNote
+    R 0 {"names": [...], ...}              # a check of the program on group 0; see Check
     V 0 {"names": [...], ...}              # checksum of gradients, on group 0; see Gradients
     D 0 {"source_line": ..., ...}          # the rank destroys group 0
     U {"what": "calls", ...}               # something that it couldn't look at
-    E {"how": "returned"}                  # its program has ended
+    E {"how": "returned"}                  # its program has ended; see EndNote
 
 Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
 ``@n``. A line with a time begins with ``t`` and the time in µs since 1970, before everything else.
@@ -37,6 +41,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Literal, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
@@ -54,8 +59,6 @@ MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
 MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
 MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
-Moment = Literal["check", "first", "after", "next", "unmarked", "end"]
-"""Moment at which parameters are compared; see `Parameters`."""
 
 
 class Ring:
@@ -188,6 +191,7 @@ class CallNote:
         agreement: Values that must be equal on all ranks.
         thread: Thread that makes the call; 0 is the main thread.
         step: Number of steps before, if DDP or FSDP reduces gradients; otherwise -1.
+        serial: Number of the definition in this process; notes of the same one share it.
     """
 
     group: GroupKey
@@ -195,6 +199,7 @@ class CallNote:
     agreement: tuple[object, ...]
     thread: int = 0
     step: int = -1
+    serial: int = field(default_factory=count().__next__, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +279,14 @@ class MisuseNote:
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
         what: The misuse.
+        op: Op of the call, if it is one.
     """
 
     did: str
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
     what: Misuse = "unwaited"
+    op: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,49 +307,155 @@ class UnseenNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
-    """Checksums of an optimizer's parameters that must be equal on all ranks of a group.
+class Check:
+    """Digests of tensors that the program compares itself.
 
     Attributes:
-        moment: When they were computed: in a ``check`` that the program makes itself; before the
-            ``first`` step; ``after`` a step, when the program may still average; before the
-            ``next`` step. ``unmarked`` likewise, for parameters that nothing marks as replicas;
-            ``end`` has only the names of these, at the end of the program.
-        names: Names of the parameters.
-        sums: Checksum of each.
-        source_line: Source line of the latest step or of the check.
-        optimizer: Number of the optimizer on this rank, from 1; 0 for a check.
-        step: Number of its steps so far; 0 before the first. The number of a check, from 1.
-        reduced: True if the gradients of the latest step were reduced on the group. Before the
-            first: if DDP, DTensor or the program reduces them there, and doesn't only broadcast
-            or average the parameters.
-        gradients: Checksum of each gradient before the latest step; empty if not computed.
-        unreduced: Number of steps so far without a reduction of gradients on the group.
-        why: Reason for steps without a reduction: DDP was ``not called``, ``no_sync``, or
-            ``unused NAME``; empty if unknown.
-        averaged: True if the program has averaged the parameters after its last step.
+        number: Number of the check on its group, from 1.
+        names: Names of the tensors.
+        digests: Digest of each.
+        source_line: Source line of the check.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    digests: tuple[int, ...]
+    source_line: SourceLine
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` unless each name has a digest."""
+        if len(self.names) != len(self.digests):
+            raise ValueError("the numbers of names and digests differ")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNote:
+    """A parameter that the rank trains. A later note with the same number replaces it.
+
+    Attributes:
+        number: Number of the tensor on this rank.
+        path: Path from the outermost module to it, or its place in the optimizer.
+        root: Class of the outermost module; empty if no module holds it.
+        shape: Its shape; of a DTensor, the whole one.
+        dtype: torch's name of the element type.
+        replaces: Number that it had before DDP gave it new values; -1 if it is new.
+        groups: Numbers of the groups on which it is declared to be equal.
+        keys: These groups, once they are read.
+        piece: Place of the rank's piece of a DTensor, along the mesh's dimensions that divide it;
+            None if the rank holds the whole tensor.
+        ddp: True if DDP declares it.
+        unregistered: True for a trainable parameter of a DDP module that DDP has not registered.
+        buffer: True for a buffer of a DDP module which the program has replaced.
+    """
+
+    number: int
+    path: str
+    root: str
+    shape: tuple[int, ...]
+    dtype: str
+    replaces: int = -1
+    groups: tuple[int, ...] = ()
+    keys: tuple[GroupKey, ...] = ()
+    piece: tuple[int, ...] | None = None
+    ddp: bool = False
+    unregistered: bool = False
+    buffer: bool = False
+
+
+CONSTANT, GRADIENT, REDUCED, WRITTEN, CHANGED = 1, 2, 4, 8, 16
+"""Flags of a sample: there are several elements, and all are equal; the gradient of the step that
+begins isn't zero; that of the latest step was reduced on a group of the note; the program changed
+the tensor after that step, before another one; or at the end, so that there is no sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples of tensors at one moment; see `observe.memory.Sample`.
+
+    Attributes:
+        moment: ``step`` before a step, or ``end`` of the program or the default group.
+        steps: Number of steps of these tensors before.
+        numbers: Numbers of the tensors.
+        digests: Digest of each.
+        norms: Norm of each.
+        projections: Projections of each.
+        flags: Flags of each.
+        gradients: Digest of each gradient of the step that begins; empty if not computed.
+        clipped: Latest norm that ``clip_grad_norm_`` returned before the step; negative if none.
+        optimizer: Number of the optimizer; see `TrainingNote`.
+        source_line: Source line of the step.
+    """
+
+    moment: Literal["step", "end"]
+    steps: int
+    numbers: tuple[int, ...]
+    digests: tuple[int, ...]
+    norms: tuple[float, ...]
+    projections: tuple[tuple[float, ...], ...]
+    flags: tuple[int, ...]
+    gradients: tuple[int, ...] = ()
+    clipped: float = -1.0
+    optimizer: int = 0
+    source_line: SourceLine = field(default_factory=SourceLine)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` unless each tensor has all values, and a gradient if one has."""
+        count = len(self.numbers)
+        values = self.digests, self.norms, self.projections, self.flags
+        if any(len(column) != count for column in values) or len(self.gradients) not in (0, count):
+            raise ValueError("the numbers of tensors and values differ")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingNote:
+    """Facts about the steps of an optimizer. A later note with the same number replaces it.
+
+    Attributes:
+        number: Number of the optimizer on this rank, from 1; 0 for steps that the program makes.
+        optimizer: Name of its class; empty for steps that the program makes.
+        source_line: Source line of the latest step that was compared.
+        steps: Number of its steps so far.
+        without_gradient: Number of those in which no parameter had a gradient.
+        unreduced: Number of those whose gradients no call reduced.
+        why: Reason for these: DDP was ``not called``, ``no_sync``, or ``unused NAME``; empty if
+            unknown.
         joined: True if a step was made within DDP's ``join()``, so that ranks may make different
             numbers of steps.
     """
 
-    moment: Moment
-    names: tuple[str, ...]
-    sums: tuple[int, ...]
-    source_line: SourceLine
-    optimizer: int = 0
-    step: int = 0
-    reduced: bool = False
-    gradients: tuple[int, ...] = ()
+    number: int
+    optimizer: str
+    source_line: SourceLine = field(default_factory=SourceLine)
+    steps: int = 0
+    without_gradient: int = 0
     unreduced: int = 0
     why: str = ""
-    averaged: bool = False
     joined: bool = False
 
-    def __post_init__(self) -> None:
-        """Raise `ValueError` unless each name has a checksum, and a gradient if there are any."""
-        count = 0 if self.moment == "end" else len(self.names)
-        if len(self.sums) != count or len(self.gradients) not in (0, count):
-            raise ValueError("the numbers of names and checksums differ")
+
+@dataclass(frozen=True, slots=True)
+class SamplerNote:
+    """A `DistributedSampler` of the rank.
+
+    Attributes:
+        number: Number of the sampler on this rank, in the order of their first passes.
+        source_line: Source line of the first pass, or of the pass without gradients.
+        seed: Seed of its order; 0 if it doesn't shuffle.
+        length: Number of samples of the dataset.
+        indices: Checksum of the indices of its ``Subset``s; 0 if it is none.
+        replicas: Number of ranks among which it divides the samples.
+        repeated: Number of samples that it repeats, so that all ranks get as many.
+        is_evaluation: True after a pass without gradients.
+    """
+
+    number: int
+    source_line: SourceLine
+    seed: int
+    length: int
+    indices: int
+    replicas: int
+    repeated: int
+    is_evaluation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,22 +479,49 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
+class EndNote:
+    """The rank's program has ended.
+
+    Attributes:
+        how: How it ended; ``unknown`` if there is no end note.
+        error: Class of the exception that it raised.
+        text: First line of the exception's message, or the argument of ``sys.exit``.
+        exit_code: Exit code, if it exited.
+        signal: Number of the signal that killed it.
+        source_line: Source line that raised, or crashed.
+        inside: Function of torch.distributed that raised, or empty.
+        lost_peer: True if torch.distributed raised because another rank was gone.
+    """
+
+    how: Literal["returned", "raised", "exited", "killed", "unknown"]
+    error: str = ""
+    text: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    source_line: SourceLine = field(default_factory=SourceLine)
+    inside: str = ""
+    lost_peer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Destruction:
     """The rank destroys a group, and makes no more calls on it.
 
     Attributes:
         source_line: Source line.
-        failing: Exception being raised, which may end the program, or empty.
+        failing: Exception being raised, which may end the program, or None.
         kept: True if the program has kept a reference to the group until its end, so that the
             group's connections are open.
     """
 
     source_line: SourceLine
-    failing: str = ""
+    failing: EndNote | None = None
     kept: bool = False
 
 
-GROUP_NOTES = {"R": Parameters, "V": Gradients, "D": Destruction}
+TRAINING_NOTES = {"P": TensorNote, "S": Samples, "T": TrainingNote, "L": SamplerNote}
+"""Records about what the rank trains, by the first letter of their lines."""
+GROUP_NOTES = {"R": Check, "V": Gradients, "D": Destruction}
 """Records about a group, by the first letter of their lines."""
 
 
@@ -390,24 +530,7 @@ class GroupNote:
     """A rank has computed checksums of what all ranks of a group share, or destroys the group."""
 
     group: GroupKey
-    values: Parameters | Gradients | Destruction
-
-
-@dataclass(frozen=True, slots=True)
-class EndNote:
-    """The rank's program has ended.
-
-    Attributes:
-        how: ``returned``, ``raised ValueError: ...``.
-        source_line: Source line that raised.
-        inside: Function of torch.distributed that raised, or empty.
-        lost_peer: True if torch.distributed raised because another rank was gone.
-    """
-
-    how: str
-    source_line: SourceLine = field(default_factory=SourceLine)
-    inside: str = ""
-    lost_peer: bool = False
+    values: Check | Gradients | Destruction
 
 
 Note = (
@@ -420,6 +543,10 @@ Note = (
     | StopNote
     | MisuseNote
     | UnseenNote
+    | TensorNote
+    | Samples
+    | TrainingNote
+    | SamplerNote
     | GroupNote
     | EndNote
 )
@@ -488,6 +615,11 @@ class Reader:
                 return _json(UnseenNote, rest)
             case "E":
                 return _json(EndNote, rest)
+            case "P":
+                tensor = _json(TensorNote, rest)
+                return replace(tensor, keys=tuple(self._groups[number] for number in tensor.groups))
+            case "S" | "T" | "L":
+                return _json(TRAINING_NOTES[start], rest)
             case "R" | "V" | "D":
                 name, text = rest.split(" ", 1)
                 return GroupNote(self._groups[int(name)], _json(GROUP_NOTES[start], text))

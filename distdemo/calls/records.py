@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
 Kind = Literal[
@@ -110,7 +110,7 @@ USUAL = OpFacts()
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the user's program, and the calls around it.
+    """A line of the user's program, and the calls around it; in documents, its text.
 
     Lines outside the program are text, ``corptrain/metrics.py:3 in mean``. They are reported, but
     not compared.
@@ -134,16 +134,20 @@ class SourceLine:
     callers: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        """Return ``train.py:37 in step → corptrain/metrics.py:3 in mean``."""
-        return self.text(self.inner[:1])
+        """Return ``train.py:37 in step → corptrain/metrics.py:3 in mean, from train.py:90``."""
+        text = self.part or "an unknown line"
+        if self.line:
+            where = f" in {self.function}" if self.function not in ("", "<module>") else ""
+            text = " → ".join((f"{self.name}:{self.line}{where}", *reversed(self.inner)))
+            text += f", in {self.part}" if self.part else ""
+        return ", from ".join((text, *self.callers))
 
-    def text(self, inner: tuple[str, ...]) -> str:
-        """Return the line as text, with these lines inside it, innermost first."""
-        if not self.line:
-            return self.part or "an unknown line"
-        where = f" in {self.function}" if self.function and self.function != "<module>" else ""
-        lines = [f"{self.name}:{self.line}{where}", *reversed(inner)]
-        return " → ".join(lines) + (f", in {self.part}" if self.part else "")
+    document = __str__
+
+    @property
+    def alone(self) -> SourceLine:
+        """The line without those outside it, and with the innermost one inside it."""
+        return replace(self, inner=self.inner[:1], callers=())
 
     @property
     def part(self) -> str:
@@ -197,6 +201,7 @@ class RankCall:
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
         batched: True for a send or receive of batch_isend_irecv.
+        outside: True if the rank isn't in the group that it passed, so that torch does nothing.
         group: Global ranks of the group's members, or empty if unknown.
     """
 
@@ -221,6 +226,7 @@ class RankCall:
     strides: tuple[int, ...] = ()
     limited: bool = False
     batched: bool = False
+    outside: bool = False
     group: tuple[int, ...] = field(default=(), compare=False)
     partial: ClassVar[bool] = False
 
@@ -229,22 +235,22 @@ class RankCall:
         """Properties of its op."""
         return OPS.get(self.op, USUAL)
 
-    def sends_to(self, own: int, other: int) -> bool:
-        """Return True if rank `own` of the group sends data to another rank in a collective."""
+    def sends_to(self, rank: int, other: int) -> bool:
+        """Return True if rank `rank` of the group sends data to another rank in a collective."""
         match self.rules.data:
             case "from root":
-                return self.root in (None, own)
+                return self.root in (None, rank)
             case "to root":
                 return self.root in (None, other)
         return True
 
-    def receives_from(self, own: int, other: int) -> bool:
-        """Return True if rank `own` of the group can't finish without data of another rank."""
+    def receives_from(self, rank: int, other: int) -> bool:
+        """Return True if rank `rank` of the group can't finish without data of another rank."""
         match self.rules.data:
             case "from root":
                 return self.root in (None, other)
             case "to root":
-                return self.root in (None, own)
+                return self.root in (None, rank)
         return self.rules.data != "to peer"
 
     @property
@@ -344,12 +350,14 @@ class Row:
     Attributes:
         ranks: Global ranks.
         did: ``all_reduce(SUM, float32[4])``, or how the ranks ended.
-        source_line: Source line; empty if unknown.
+        source_line: Source line, and the lines around it that tell it apart; None if unknown.
+        op: Op of the call, if it is one.
     """
 
     ranks: tuple[int, ...]
     did: str
-    source_line: str = ""
+    source_line: SourceLine | None = None
+    op: str = field(default="", metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,14 +367,14 @@ class CallCount:
     Attributes:
         did: ``all_reduce(SUM, float32[4])``.
         group: ``the default group``, or its members; empty for several calls together.
-        source_line: Source line; empty for several calls together.
+        source_line: Source line; None for several calls together.
         ranks: Global ranks with this count.
         count: Number of calls per rank.
     """
 
     did: str
     group: str
-    source_line: str
+    source_line: SourceLine | None
     ranks: tuple[int, ...]
     count: int
 
@@ -386,7 +394,7 @@ class LateRank:
     """
 
     op: str
-    source_line: str
+    source_line: SourceLine
     rank: int
     last: int
     calls: int
@@ -400,7 +408,7 @@ class Finding:
 
     Attributes:
         kind: Kind of the finding.
-        what: Summary in one line.
+        what: Summary in one line; `text.headline` adds the limit and what is undecided.
         rows: What the ranks did; ranks that differ come last.
         before: Calls before the error, as text, or empty.
         rule: Rule that was broken, and the effect.
@@ -408,6 +416,9 @@ class Finding:
         consequences: Ranks that wait for the ranks at fault, or fail because of them.
         so_far: True if calls that some ranks could still have made would change the ranks at fault.
         level: What it does to the run.
+        undecided: These ranks, as far as they are known.
+        limit: What ended the run, ``Timed out after 60 s``; empty if the finding itself did.
+        earlier: Warnings on earlier calls, which may explain it.
     """
 
     kind: Kind
@@ -419,6 +430,9 @@ class Finding:
     consequences: tuple[int, ...] = ()
     so_far: bool = False
     level: Level = "error"
+    undecided: tuple[int, ...] = ()
+    limit: str = ""
+    earlier: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,43 +452,55 @@ class Gap:
 
     what: Unseen
     names: tuple[str, ...]
-    source_line: str
+    source_line: SourceLine
     ranks: tuple[int, ...]
     count: int
     is_asked: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSteps:
-    """Steps and checks that ``--check-replicas`` compared.
+class LedgerReport:
+    """What was compared of the tensors that ranks train. Lists have their paths.
 
     Attributes:
-        compared: Number of steps after which parameters were compared.
-        steps: Number of all steps.
-        checks: Number of calls of ``distdemo.check_replicas``.
-        unmarked: Parameters that weren't compared, as DDP doesn't hold them, and they were neither
-            broadcast nor averaged; some of them.
-        diverged: Those of these that were equal on all ranks before the first step, and differ now.
-        excluded: Parameters that ``--except`` names; some of them.
-        unmatched: Patterns of ``--except`` that match no parameter.
+        parameters: Number of tensors that were compared.
+        ranks: Ranks that hold them.
+        compared_steps: Numbers of steps after which they were compared; 0 is before the first.
+        at_end: True if they were compared after the last step, too.
+        steps: Number of steps of the optimizer that made most.
+        checks: Number of calls of ``distdemo.check_replicas`` that were compared.
+        alone: Number of tensors that one rank holds alone: pieces, stages, or its own model.
+        apart: Tensors that differ on all ranks from the start, and that nothing declares equal.
+        uneven: Tensors that weren't compared, as ranks hold different numbers of them.
+        averaged: Tensors that differed and were equal again later: the program averages them.
+        changed: Tensors that a rank changed after its last step; not compared at the end.
+        excluded: Tensors that ``--except`` names.
+        unmatched: Patterns of ``--except`` that match no tensor.
     """
 
-    compared: int
-    steps: int
-    checks: int
-    unmarked: tuple[str, ...] = ()
-    diverged: tuple[str, ...] = ()
+    parameters: int = 0
+    ranks: tuple[int, ...] = ()
+    compared_steps: tuple[int, ...] = ()
+    at_end: bool = False
+    steps: int = 0
+    checks: int = 0
+    alone: int = 0
+    apart: tuple[str, ...] = ()
+    uneven: tuple[str, ...] = ()
+    averaged: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """True if all parameters that were asked for were compared."""
-        return bool(self.compared or self.checks) and not (self.unmarked or self.unmatched)
+        """True if all tensors that several ranks hold were compared."""
+        is_compared = bool(self.parameters and self.compared_steps) or bool(self.checks)
+        return is_compared and not (self.uneven or self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class NoteComparison:
     """Result of comparing the notes that ranks wrote to files.
 
     Attributes:

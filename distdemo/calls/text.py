@@ -4,21 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distdemo.calls.notes import EndNote
 from distdemo.calls.records import CallCount, Finding, Gap, Row
+from distdemo.launcher.records import signal_name
+from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural, ranks_text
 
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
 
 
+def headline(finding: Finding) -> str:
+    """Return what happened, and whether calls could still have changed it, in one line."""
+    starts = [finding.limit, "So far" if finding.undecided else ""]
+    text = finding.what
+    for start in filter(None, reversed(starts)):
+        text = f"{start}: {continued(text)}"
+    return text
+
+
+def continued(sentence: str) -> str:
+    """Return a sentence as it continues after a colon."""
+    return sentence[0].lower() + sentence[1:]
+
+
 def reason(finding: Finding) -> str:
     """Return the rows of a finding and what happened before it, as text."""
-    lines = [*rows_text(finding.rows), *([f"  {finding.before}"] if finding.before else [])]
+    lines = rows_text(finding.rows)
+    lines += [f"  {finding.before}"] if finding.before else []
+    for warning in finding.earlier:
+        lines += [f"  {warning.what}", *(f"  {line}" for line in rows_text(warning.rows))]
     return "\n".join(lines)
+
+
+def advice(finding: Finding) -> str:
+    """Return the rule that was broken, and the ranks that could still have changed this."""
+    if not finding.undecided:
+        return finding.rule
+    return f"{finding.rule} {ranks_of(finding.undecided)} could still have changed this."
 
 
 def finding_text(finding: Finding) -> str:
     """Return what happened, the ranks' calls and the rule, as text."""
-    return "\n".join(part for part in (finding.what, reason(finding), finding.rule) if part)
+    parts = (headline(finding), reason(finding), advice(finding))
+    return "\n".join(filter(None, parts))
+
+
+def end_text(end: EndNote) -> str:
+    """Return how a rank's program ended, as the end of a sentence."""
+    match end.how:
+        case "returned":
+            return "returned"
+        case "raised":
+            return f"raised {end.error}: {end.text}"
+        case "exited":
+            status = end.text or end.exit_code
+            return f"exited with {status}" if status else "exited without returning"
+        case "killed":
+            return f"was killed by {signal_name(end.signal)}"
+        case "unknown":
+            return "ended without an end note"
 
 
 def gap_texts(stopped: str, gaps: Sequence[Gap]) -> list[str]:
@@ -58,7 +102,8 @@ def calls_text(calls: Sequence[CallCount]) -> str:
     rows = []
     for call in calls:
         on = "" if call.group in ("", "the default group") else f" on {call.group}"
-        rows.append((f"{call.count:,} ×", call.did + on, call.source_line, rank_label(call.ranks)))
+        line = "" if call.source_line is None else str(call.source_line)
+        rows.append((f"{call.count:,} ×", call.did + on, line, rank_label(call.ranks)))
     count_width, call_width, line_width, _ = (
         max(map(len, column)) for column in zip(*rows, strict=True)
     )
@@ -81,5 +126,6 @@ def rows_text(rows: Sequence[Row]) -> list[str]:
     second = min(MAX_CALL_WIDTH, max((len(row.did) for row in rows if row.source_line), default=0))
     lines = zip(named, rows, strict=True)
     return [
-        f"  {name:{first}}  {row.did:{second}}  {row.source_line}".rstrip() for name, row in lines
+        f"  {name:{first}}  {row.did:{second}}  {row.source_line or ''}".rstrip()
+        for name, row in lines
     ]

@@ -123,7 +123,7 @@ class Timeline:
 def _event_args(note: CallNote) -> dict[str, Any]:
     """Return the details shown when a call is clicked."""
     call: RankCall = note.call
-    args: dict[str, Any] = {"call": str(call), "line": str(call.source_line)}
+    args: dict[str, Any] = {"call": str(call), "line": str(call.source_line.alone)}
     if call.source_line.callers:
         args["called from"] = call.source_line.callers[0]
     args["group"] = f"{list(note.group[0])} over {note.group[1]}"

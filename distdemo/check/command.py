@@ -218,15 +218,14 @@ def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
     selected = set()
     for text in only_ops:
         name, _, form = text.partition("/")
-        op, flags = ops.resolve(name) or (None, ())
-        if op is None:
+        resolved = ops.resolve(name)
+        if resolved is None:
             known = [op.command for op in ops.REGISTRY.values()]
             raise unknown_call("operation", known, name)
+        op, meant = resolved
         forms = [matrix.form_name(known) for known in op.all_forms]
-        if flags and not form:
-            form = next(
-                matrix.form_name(known) for known in op.all_forms if known.flags == " ".join(flags)
-            )
+        if meant != op.all_forms[0] and not form:
+            form = matrix.form_name(meant)
         if form and form not in forms:
             raise unknown("form", [f"{op.command}/{known}" for known in forms], text)
         selected |= {(op.name, known) for known in forms if form in ("", known)}

@@ -8,8 +8,8 @@ remaining cases run in a new world, so failures are independent.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from distdemo.launcher.records import (
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
+    from distdemo.backends.contract import Failure
     from distdemo.check.rank import CaseFinding
 
 WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
@@ -140,6 +141,7 @@ class CheckRun:
         from distdemo.check.rank import run_cases
 
         findings: dict[int, list[CaseFinding]] = {number: [] for number in numbers}
+        finished: Counter[int] = Counter()  # cases by rank
         self.worlds += 1
         world = replace(
             self.world,
@@ -154,8 +156,9 @@ class CheckRun:
             self._failed += result.status == "failed"
             progress(len(self.results), self._failed, result.id)
 
-        def on_message(_: int, finding: CaseFinding) -> bool:
+        def on_message(rank: int, finding: CaseFinding) -> bool:
             """Record a rank's finding; return True if it ends the world."""
+            finished[rank] += 1
             of_case = findings[finding.number]
             of_case.append(finding)
             if not finding.wrong and len(of_case) == world_size:
@@ -168,7 +171,7 @@ class CheckRun:
         remaining = [number for number in numbers if number not in self.results]
         timed_out = any(isinstance(outcome, TimedOut) for outcome in report.outcomes)
         if remaining and not (timed_out and self._time_left_s() <= 0):  # else no case is to blame
-            number = failed_case(remaining, findings, report)
+            number = failed_case(findings, finished, report)
             finish(number, self._failure(number, findings[number], report))
             remaining.remove(number)
         return remaining
@@ -182,7 +185,8 @@ class CheckRun:
         wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
-            return self._result(number, "failed", _longest(findings), wrong[0][0], *details)
+            failed = self._result(number, "failed", _longest(findings), wrong[0][0], *details)
+            return replace(failed, failure="wrong")
         verdict = report.verdict
         what = verdict.what if verdict else "Its world ended."
         details = [verdict.why] if verdict and verdict.why else []
@@ -191,7 +195,8 @@ class CheckRun:
             for outcome in report.outcomes
             if not isinstance(outcome, Returned | Stopped)
         ]
-        return self._result(number, "failed", report.seconds, what, *details)
+        failed = self._result(number, "failed", report.seconds, what, *details)
+        return replace(failed, failure=_failure_of(report))
 
     def _result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
@@ -202,25 +207,32 @@ class CheckRun:
         return CaseResult(case.id, call, case.world_size, status, time_s, why, details)
 
 
+def _failure_of(report: WorldReport) -> Failure:
+    """Return how the ranks at fault failed."""
+    at_fault = report.verdict.ranks if report.verdict else ()
+    outcomes = [report.outcomes[rank] for rank in at_fault]
+    if any(isinstance(outcome, Raised) for outcome in outcomes):
+        return "raised"
+    return "died" if any(isinstance(outcome, Died | Lost) for outcome in outcomes) else "stalled"
+
+
 def _longest(findings: Iterable[CaseFinding]) -> float:
     """Return the longest time of a rank in the case. Clocks of hosts can't be compared."""
     return max(finding.time_s for finding in findings)
 
 
 def failed_case(
-    left: Sequence[int], findings: dict[int, list[CaseFinding]], report: WorldReport
+    findings: Mapping[int, Sequence[CaseFinding]], finished: Mapping[int, int], report: WorldReport
 ) -> int:
     """Return the number of the case that ended its world.
 
     A rank may be ahead of its peers. If it fails, only the case that it was in is to blame.
 
     Args:
-        left: Cases that not every rank completed, in order.
         findings: Findings of the ranks by case, in order.
+        finished: Number of cases that each rank has finished.
         report: Report of the world.
     """
-    from distdemo.check.rank import case_of
-
     for number, of_case in findings.items():
         if any(finding.wrong for finding in of_case):
             return number
@@ -228,5 +240,6 @@ def failed_case(
     at_fault = [report.outcomes[rank] for rank in verdict.ranks[:1]] if verdict else []
     if not (at_fault and isinstance(at_fault[0], Raised | Died | Lost)):
         at_fault = [outcome for outcome in report.outcomes if not isinstance(outcome, Returned)]
-    numbers = {case_of(outcome.phase.name) for outcome in at_fault}
-    return next((number for number in left if number in numbers), left[0])
+    ended_after = min((finished.get(outcome.rank, 0) for outcome in at_fault), default=0)
+    numbers = list(findings)
+    return numbers[min(ended_after, len(numbers) - 1)]

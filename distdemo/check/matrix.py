@@ -6,7 +6,7 @@ Nothing here names an op. The axes follow from the settings that an op has and a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, product
 from typing import Any
 
@@ -14,7 +14,7 @@ from distdemo import ops
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Form, Op
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import Call, OpSpec
 
 QUICK_SIZES = (1, 2, 3, 4, 5)
 FULL_SIZES = (1, 2, 3, 4, 5, 8)
@@ -113,19 +113,22 @@ class Setting:
     """One value on every axis. A form ignores the settings that it doesn't have.
 
     Attributes:
-        root: Root, sender or late rank; −1 is the last rank.
+        call: Settings of the call. Its group is the world; its root is the root, sender or late
+            rank, and −1 the last rank.
         layout: Groups: none, ``ends`` (all ranks but rank 1), ``halves`` or ``strided`` (two groups
             at the same time).
     """
 
-    world_size: int
-    dtype: str = "float32"
-    reduce_op: str = "sum"
-    shape: tuple[int, ...] = (7,)
-    root: int = 0
+    call: Call
     layout: str = ""
-    async_op: bool = False
-    inference: bool = False
+
+
+_BASE = Call("", dtype="float32", reduce_op="sum", shape=(7,), root=0)
+
+
+def _setting(world_size: int, layout: str = "", **axes: Any) -> Setting:
+    """Return a setting with these values; the other axes have fixed ones."""
+    return Setting(replace(_BASE, group_size=world_size, **axes), layout)
 
 
 def quick(sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
@@ -151,8 +154,11 @@ def probe(sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case
     """Return every form × dtype × reduce op once, and with scalar and empty tensors."""
     settings = []
     for size in sizes or PROBE_SIZES:
-        settings += [Setting(size, dtype, name) for dtype, name in product(DTYPES, REDUCTIONS)]
-        settings += [Setting(size, shape=shape) for shape in ((), (0,))]
+        settings += [
+            _setting(size, dtype=dtype, reduce_op=name)
+            for dtype, name in product(DTYPES, REDUCTIONS)
+        ]
+        settings += [_setting(size, shape=shape) for shape in ((), (0,))]
     return [case for case in _cases(settings, names) if case.form.lacking() is None]
 
 
@@ -167,32 +173,36 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
         fitting = [size for size in sizes if size >= least] or [max(sizes)]
         return fitting[next(turn) % len(fitting)]
 
-    settings = [Setting(size(2), dtype) for dtype in DTYPES]
+    settings = [_setting(size(2), dtype=dtype) for dtype in DTYPES]
     for name, dtype in product(REDUCTIONS, ("int32", "float32", "bool", "bfloat16")):
-        settings.append(Setting(size(2), dtype, name))
+        settings.append(_setting(size(2), dtype=dtype, reduce_op=name))
     for n, async_op in product(sizes, (False, True)):
-        settings.append(Setting(n, async_op=async_op))
-        settings.append(Setting(n, "int64", "max", (3, 5), -1, async_op=async_op))
-    settings += [Setting(n, shape=shape) for shape, n in product(SHAPES, sizes[1:4:2] or sizes)]
-    settings += [Setting(n, root=root) for n, root in product(sizes, (0, 1, -1))]
+        settings.append(_setting(n, async_op=async_op))
+        other: dict[str, Any] = {"dtype": "int64", "reduce_op": "max", "shape": (3, 5), "root": -1}
+        settings.append(_setting(n, async_op=async_op, **other))
+    settings += [_setting(n, shape=shape) for shape, n in product(SHAPES, sizes[1:4:2] or sizes)]
+    settings += [_setting(n, root=root) for n, root in product(sizes, (0, 1, -1))]
     for layout, async_op in product(LAYOUTS, (False, True)):
-        settings.append(Setting(size(3), layout=layout, root=-1, async_op=async_op))
-        settings.append(Setting(size(4), "int32", layout=layout, async_op=async_op))
+        settings.append(_setting(size(3), layout, root=-1, async_op=async_op))
+        settings.append(_setting(size(4), layout, dtype="int32", async_op=async_op))
     for async_op in (False, True):
-        settings.append(Setting(size(2), inference=True, async_op=async_op))
+        settings.append(_setting(size(2), inference=True, async_op=async_op))
     return settings
 
 
 def _across(sizes: Collection[int]) -> list[Setting]:
     """Return two products that together cover every pair of values of any two axes."""
-    other_axes = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
+    names = ("shape", "root", "layout", "async_op", "inference")
+    values = product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True))
+    others = [dict(zip(names, chosen, strict=True)) for chosen in values]
     settings = []
     for n in sizes:
         for turn, (dtype, name) in enumerate(product(DTYPES, REDUCTIONS), start=n):
-            settings.append(Setting(n, dtype, name, *other_axes[turn * 7 % len(other_axes)]))
+            other: dict[str, Any] = others[turn * 7 % len(others)]
+            settings.append(_setting(n, dtype=dtype, reduce_op=name, **other))
     for axes in product(sizes, SHAPES, (0, 1, -1), LAYOUTS, (False, True)):
         n, shape, root, layout, async_op = axes
-        settings.append(Setting(n, "float32", "sum", shape, root, layout, async_op))
+        settings.append(_setting(n, layout, shape=shape, root=root, async_op=async_op))
     return settings
 
 
@@ -210,30 +220,31 @@ def _cases(settings: Iterable[Setting], names: Collection[str] = ()) -> list[Cas
 
 def make_case(op: Op, form: Form, setting: Setting) -> Case | None:
     """Return the case of a form and a setting, or None if the world is too small."""
-    groups = _groups(setting.layout, setting.world_size)
+    groups = _groups(setting.layout, setting.call.group_size)
     if not groups or len(groups[0]) < op.smallest_world:
         return None
     specs = tuple(_spec(op, form, setting, members) for members in groups)
-    return Case(op, form, specs, setting.world_size)
+    return Case(op, form, specs, setting.call.group_size)
 
 
 def _spec(op: Op, form: Form, setting: Setting, members: tuple[int, ...]) -> OpSpec:
     """Return the spec of one group. Built once from a dictionary, for speed."""
     n = len(members)
-    root = setting.root % n
+    call = setting.call
+    root = (call.root or 0) % n
     has = op.takes - form.lacks
     given: dict[str, Any] = {
-        "shape": setting.shape,
-        "async_op": setting.async_op and bool(has & {"async_op", "nonblocking"}),
-        "inference": setting.inference,
+        "shape": call.shape,
+        "async_op": call.async_op and bool(has & {"async_op", "nonblocking"}),
+        "inference": call.inference,
         "members": members if setting.layout else None,
     }
     if op.is_barrier:
         given |= {"straggler": root, "straggler_delay_s": STRAGGLER_DELAY_S} if n > 1 else {}
     elif "dtype" not in form.lacks:
-        given["dtype"] = setting.dtype
+        given["dtype"] = call.dtype
     if "reduce_op" in has:
-        given |= {"reduce_op": setting.reduce_op, "seed": SEED}
+        given |= {"reduce_op": call.reduce_op, "seed": SEED}
     if "root" in has:
         given["root"] = root
     given |= {name: value for name, value in form.settings.items() if value is not None}
@@ -242,12 +253,12 @@ def _spec(op: Op, form: Form, setting: Setting, members: tuple[int, ...]) -> OpS
     if op.is_barrier or given.get("objects"):
         given["shape"] = ()
     scale = 1  # of uneven lengths
-    if setting.shape == (0,):
+    if call.shape == (0,):
         scale = 0
-    elif setting.shape == (LARGE,):
+    elif call.shape == (LARGE,):
         scale = 1000
     if given.get("objects"):
-        if setting.shape == (3, 5):
+        if call.shape == (3, 5):
             given["objects_json"] = tuple(NESTED[rank % len(NESTED)] for rank in members)
     elif form.uneven and "splits" in op.takes:
         rows = (tuple((2 * i + 3 * j + 1) % 4 * scale for j in range(n)) for i in range(n))

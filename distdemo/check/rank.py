@@ -6,7 +6,6 @@ case kills or hangs the world.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,13 +39,7 @@ class CaseFinding:
     wrong: tuple[str, ...] = ()
 
 
-def case_of(phase: str) -> int | None:
-    """Return the number of the case that a phase belongs to, or None."""
-    match = re.search(r"\bcase (\d+)$", phase)
-    return int(match[1]) if match else None
-
-
-@sends(CaseFinding)
+@sends(CaseFinding, lambda finding, _, numbers: finding.number in numbers)
 def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> None:
     """Run cases in order and send the result of each. Collective.
 

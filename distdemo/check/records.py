@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from distdemo.backends.contract import Failure
 from distdemo.encoding import derived
 from distdemo.ops import REGISTRY
 from distdemo.ops.spec import Call
@@ -31,6 +32,7 @@ class CaseResult:
         time_s: Longest time of a rank until it had verified the case; 0 if the case did not run.
         why: Reason in one line if the case didn't pass.
         details: Further lines about wrong elements and failed ranks.
+        failure: How the case failed, if it did.
     """
 
     id: str
@@ -40,6 +42,7 @@ class CaseResult:
     time_s: float = 0.0
     why: str = ""
     details: tuple[str, ...] = ()
+    failure: Failure | None = None
 
     @property
     def form(self) -> str:

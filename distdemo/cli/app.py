@@ -1,9 +1,10 @@
-"""The Typer app, and the command that a command line names. Commands are imported when invoked."""
+"""The Typer app. Commands are imported when invoked."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,68 +13,31 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
+from distdemo.cli.commands import (
+    COMMANDS,
+    END,
+    MORE,
+    PANELS,
+    PROGRAM,
+    PROGRAMS,
+    find_command,
+    subcommands,
+)
 from distdemo.cli.contract import Result
 from distdemo.cli.runner import UNDERSTOOD, runnable
 from distdemo.cli.types import unknown_call
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
 
-LEARN = "Learn"
-OPERATIONS = "Operations"
-PROGRAM = "Your program"
-MACHINE = "This machine"
-MORE = "More"
-"""Commands that the list in help only names."""
-END = "--"
-"""Word that the program's arguments follow, for ``PROGRAMS``."""
-PROGRAMS = ("run", "parity")
-"""Commands that take a program with its arguments."""
-
-_OPS = {op.command: op for op in ops.REGISTRY.values()}
-_PANELS: dict[str, dict[str, str]] = {
-    LEARN: {
-        "learn": "Learn step by step; write exercises, a notebook, slides.",
-        "explain": "List the operations, or draw one: data, moves, cost.",
-        "shell": "Type Python that runs on every rank (notebooks: %%ranks).",
-        "mistakes": "Run common bugs: what each does, the report, and the fix.",
-        "trace": "Show a collective step by step, with every byte counted.",
-        "train": "Train a model on every rank, and prove it data-parallel.",
-    },
-    OPERATIONS: {
-        "hello": "Start ranks that introduce themselves: try this first.",
-        **{name: op.doc.summary for name, op in _OPS.items()},
-    },
-    PROGRAM: {
-        "run": "Run your program on every rank; name the line that hangs it.",
-        "parity": "Compare your program on one rank and on N, tensor by tensor.",
-        "postmortem": "Find the rank and line at fault after a hang or a crash.",
-    },
-    MACHINE: {
-        "check": "Verify every operation, form and type, with a report for CI.",
-        "bench": "Measure an operation and judge it by the machine's limits.",
-        "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs.",
-        "backends": "Try every backend: available or not, why, and how to get it.",
-        "warm": "Keep torch loaded, so that the next commands start faster.",
-    },
-    MORE: {
-        "trace list": "List the algorithms with their formulas and sources, or their costs on N "
-        "ranks.",
-        "bench links": "Measure every pair of ranks and find slow links and ranks.",
-        "bench compare": "Compare two measurements and tell changes from noise.",
-        "bench fit": "Fit the α–β model to measured times and predict those of other worlds.",
-        "rpc": "Call functions on other workers, and take a training step over them (maintenance "
-        "mode).",
-    },
-}
-"""Names of the commands with the first line of their help, by help panel."""
-COMMANDS = {name: (panel, line) for panel, lines in _PANELS.items() for name, line in lines.items()}
-"""Help panel and first line of help of each command, by name."""
 PYTEST = "pytest"
 """Row of the list in help that is no command of distdemo."""
-_BY_LETTERS = {words.letters(name): name for name in COMMANDS} | words.COMMANDS
+IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls"}
+"""Values of options that may be left out."""
+_OPTIONS = words.meanings("option")
+_OPS = {op.command: op for op in ops.REGISTRY.values()}
 _PLACES = {
     **dict.fromkeys(_OPS, "demo.command:command_of"),
-    "bench links": "bench.command_links:links",
+    "bench links": "bench.command:links",
     "bench compare": "bench.command_files:compare",
     "bench fit": "bench.command_files:fit",
     "hello": "demo.command:hello",
@@ -86,95 +50,110 @@ _PLACES = {
 """Functions of the commands that aren't the function of the same name in their own folder."""
 
 
-class _PlainTypes:
-    """Mixin that leaves the types of Python out of help: metavars name the values."""
+class Command(TyperCommand):
+    """A command, which also takes other names of its options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters. Help calls this."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # the command's own
+        """Return the parameters. Help names their values by metavars, not by types of Python."""
+        params: list[Any] = super().get_params(ctx)
         for param in params:
-            if param.param_type_name == "argument":  # typer shows its metavar as its name
+            if param.param_type_name == "argument":  # its metavar is shown as its name
                 param.display_type_rich = lambda ctx: None  # noqa: ARG005 - by name
             elif param.metavar is None:
                 param.metavar = ""
         return params
 
-
-class _Collecting:
-    """A parser as its options see it, which keeps every value of an option, not only the last."""
-
-    def __init__(self, parser: Any) -> None:
-        self._parser = parser
-
-    def add_option(self, *, action: str, **settings: Any) -> None:
-        """Add an option to the parser."""
-        every = {"store": "append", "store_const": "append_const"}
-        self._parser.add_option(action=every.get(action, action), **settings)
-
-
-class Command(_PlainTypes, TyperCommand):
-    """A command, which also takes other names of its options."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments.
 
         Raises:
-            UsageError: An option has two different values.
+            UsageError: An option has two different values, or there are too many arguments.
         """
         normalized = self.normalized(args)
-        if not ctx.resilient_parsing:  # the shell completes, or see `format_of`
+        if not ctx.resilient_parsing:  # the shell completes
             self._check_repeated(ctx, args, normalized)
-        return super().parse_args(ctx, normalized)
+        rest = super().parse_args(ctx, normalized)
+        if rest and not ctx.resilient_parsing:
+            extra = " ".join(rest)
+            what = f"Unexpected argument {extra!r}."
+            hint = f"{ctx.command_path} --help lists its options."
+            if extra.isdecimal() and "-n" in self.flags:
+                hint = f"Try {ctx.command_path} -n {extra}."
+            raise UsageError(what, " ".join(ctx.get_usage().split()), hint)
+        return rest
+
+    @property
+    def flags(self) -> list[str]:
+        """Names of the options."""
+        return [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
 
     def _check_repeated(self, ctx: Any, typed: Sequence[str], normalized: Sequence[str]) -> None:
         """Raise `UsageError` for an option that has two values, whatever its names."""
         parser = self.make_parser(ctx)
         single = [
             param
-            for param in self.get_params(ctx)
+            for param in self.params
             if param.param_type_name == "option" and not param.multiple
         ]
+        for param in single:  # collect every value, not only the last
+            collecting = copy(param)
+            collecting.multiple = True
+            collecting.add_to_parser(parser, ctx)
+        texts_of, _, _ = parser.parse_args(list(normalized))
         for param in single:
-            param.add_to_parser(_Collecting(parser), ctx)
-        every, _, _ = parser.parse_args(list(normalized))
-        for param in single:
-            texts = every.get(param.name) or ()
-            if len(set(texts)) < 2:
+            texts = list(map(str, texts_of.get(param.name) or ()))
+            if len(set(texts)) < 2 or len({_value(param, ctx, text) for text in texts}) < 2:
                 continue
-            try:
-                values = [param.process_value(ctx, text) for text in texts]
-            except typer.BadParameter as error:
-                error.param = param
-                raise
-            if any(value != values[0] for value in values):
-                names = [
-                    word.partition("=")[0]
-                    for word, meant in zip(typed, normalized, strict=False)
-                    if meant.partition("=")[0] in (*param.opts, *param.secondary_opts)
-                ]
-                names = list(dict.fromkeys(names))
-                raise UsageError(
-                    f"{param.opts[0]} has different values: {listing(list(map(str, texts)))}.",
-                    f"{listing(names)} are names of one option." if len(names) > 1 else "",
-                    f"Give {param.opts[0]} once.",
-                )
+            names = dict.fromkeys(
+                word.partition("=")[0]
+                for word, meant in zip(typed, normalized, strict=False)
+                if meant.partition("=")[0] in (*param.opts, *param.secondary_opts)
+            )
+            raise UsageError(
+                f"{param.opts[0]} has different values: {listing(texts)}.",
+                f"{listing(list(names))} are names of one option." if len(names) > 1 else "",
+                f"Give {param.opts[0]} once.",
+            )
 
     def normalized(self, args: Sequence[str]) -> list[str]:
-        """Return the arguments with the command's own names of its options."""
+        """Return the arguments with the command's own names of its options, and implied values."""
         end = args.index(END) if END in args else len(args)
-        flags = [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
-        words = [declared(word, flags) for word in args[:end]]
+        meant = [declared(word, self.flags) for word in args[:end]]
+        meant = [
+            f"{flag}={IMPLIED_VALUES[flag]}"
+            if flag in IMPLIED_VALUES and not self._takes(flag, following)
+            else flag
+            for flag, following in zip(meant, [*meant[1:], ""], strict=False)
+        ]
         if END in args and self.name in PROGRAMS:  # the parser removes one "--"
-            words.append(END)
-        return [*words, *args[end:]]
+            meant.append(END)
+        return [*meant, *args[end:]]
+
+    def _takes(self, flag: str, text: str) -> bool:
+        """Return True if this text can be the option's value."""
+        param = next(param for param in self.params if flag in param.opts)
+        try:
+            _value(param, None, text)
+        except typer.BadParameter:
+            return False
+        return True
 
 
-class Commands(_PlainTypes, TyperGroup):
+def _value(param: Any, ctx: Any, text: str) -> Any:
+    """Return the value of an option; an exception names it."""
+    try:
+        return param.process_value(ctx, text)
+    except typer.BadParameter as error:
+        error.param = param
+        raise
+
+
+class Commands(TyperGroup):
     """The group of all commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters. Their panel in help would keep the commands off the screen."""
-        params = super().get_params(ctx)
+        params: list[Any] = super().get_params(ctx)
         for param in params:
             param.hidden = True
         return params
@@ -206,7 +185,7 @@ class Commands(_PlainTypes, TyperGroup):
             return name, typer_command(name), [*flags, *rest]
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
-        choices = " ".join(f"{panel}: {', '.join(lines)}." for panel, lines in _PANELS.items())
+        choices = " ".join(f"{panel}: {', '.join(lines)}." for panel, lines in PANELS.items())
         raise unknown_call("command", COMMANDS, name, choices)
 
 
@@ -218,7 +197,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
     epilog="First: distdemo hello. Then: distdemo learn; distdemo explain scatter\n\n"
-    f"{MORE}: {', '.join(_PANELS[MORE])}; COMMAND --help",
+    f"{MORE}: {', '.join(PANELS[MORE])}; COMMAND --help",
 )
 
 
@@ -239,11 +218,6 @@ def root(
     ] = False,
 ) -> None:
     """Declare the options of distdemo itself."""
-
-
-def subcommands(name: str) -> list[str]:
-    """Return the names of a command's subcommands: ``links`` of ``bench links``."""
-    return [other.split()[1] for other in COMMANDS if other.startswith(f"{name} ")]
 
 
 @cache
@@ -286,7 +260,7 @@ def typer_command(name: str) -> Any:
         cls=Command,
         help=text,
         epilog="\n\n".join([function.info.epilog, *more]),
-        context_settings={"help_option_names": ["--help", "-h"]},
+        context_settings={"help_option_names": ["--help", "-h"], "allow_extra_args": True},
     )(runnable(name, function))
     made: Any = typer.main.get_command(single)
     for param in made.params:
@@ -294,45 +268,17 @@ def typer_command(name: str) -> Any:
     return made
 
 
-def find_command(args: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Return the command that a command line begins with, options that are implied, and the rest.
-
-    The first word is ``all-reduce``, in any spelling, or another name of a command or an operation.
-    """
-    word, *rest = args
-    resolved = ops.resolve(word)
-    name = _BY_LETTERS.get(words.letters(word), word)
-    if rest and f"{name} {rest[0].lower()}" in COMMANDS:
-        return f"{name} {rest[0].lower()}", [], rest[1:]
-    if name in COMMANDS or resolved is None:
-        return name, [], rest
-    op, flags = resolved
-    return op.command, list(flags), rest
-
-
-def format_of(args: Sequence[str]) -> tuple[str, str]:
-    """Return the command and the output format that a command line asks for.
-
-    The command's own parser reads the line and skips what is invalid, or that of hello if there is
-    no such command.
-    """
+def requested(args: Sequence[str]) -> tuple[str, str]:
+    """Return the command that a command line asks for, or its first word, and the output format."""
     own = list(args[: args.index(END)] if END in args else args)
-    starts = (start for start, word in enumerate(own) if find_command([word])[0] in COMMANDS)
-    start = next(starts, None)
-    if start is None:
-        name = own[0] if own else ""
-        command, line = "hello", own
-    else:
-        name, flags, rest = find_command(own[start:])
-        command, line = name, [*own[:start], *flags, *rest]
-    context = typer_command(command).make_context(
-        command,
-        line,
-        resilient_parsing=True,
-        ignore_unknown_options=True,
-        allow_extra_args=True,
-    )
-    return name, context.params.get("format") or "table"
+    names = (find_command(own[start:])[0] for start in range(len(own)))
+    name = next((name for name in names if name in COMMANDS), (*own, "")[0])
+    formats = ["table"]
+    for word, following in zip(own, [*own[1:], ""], strict=True):
+        flag, equals, value = declared(word, ["--format"]).partition("=")
+        if flag == "--format":
+            formats.append(value if equals else following)
+    return name, formats[-1].lower()
 
 
 def declared(word: str, flags: Sequence[str]) -> str:
@@ -344,9 +290,9 @@ def declared(word: str, flags: Sequence[str]) -> str:
     """
     name, equals, value = word.partition("=")
     if name in flags:
-        return words.IMPLIED_VALUES.get(word, word)
+        return word
     same = {words.letters(flag): flag for flag in flags if flag.startswith("--")}
-    meant = words.OPTIONS.get(name.replace("_", "-"), "")
+    meant = _OPTIONS.get(name.replace("_", "-"), "")
     if name.startswith("--"):
         meant = same.get(words.letters(name), meant)
     return f"{meant}{equals}{value}" if meant.partition("=")[0] in flags else word

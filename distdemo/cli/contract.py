@@ -60,7 +60,6 @@ class Result:
     Attributes:
         record: Frozen dataclass. Its fields are the JSON document (see ``distdemo.encoding``).
         view: Function of the record and the terminal's signs that yields blocks.
-        exports: Function that returns the content of a file, by suffix: ``.csv``.
         ok: True if the exit code is 0; by default ``record.ok``.
         world: World that the command ran; if it failed, the failure is shown. By default
             ``record.world``, if there is one.
@@ -73,7 +72,6 @@ class Result:
 
     record: Any
     view: View
-    exports: Mapping[str, Callable[[Any], Content]] = field(default_factory=dict)
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False
@@ -89,14 +87,15 @@ class CommandInfo:
 
     Attributes:
         joins: True if the command can run as one node of a joined world.
-        exports: Suffixes of the result's exports; each is also a value of ``--format``.
+        exports: Functions that return the content of a file for a record, by suffix: ``.csv``; each
+            is also a value of ``--format``. They import what they need.
         epilog: Examples at the end of the help text.
         record: Class of the record, ``distdemo.bench.records:BenchReport``, or several of them;
             the JSON schema is made from it.
     """
 
     joins: bool = False
-    exports: tuple[str, ...] = ()
+    exports: Mapping[str, Callable[[Any], Content]] = field(default_factory=dict)
     epilog: str = ""
     record: str = ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,8 @@ from typing import Any
 import typer
 
 from distdemo import signals, words
-from distdemo.cli.app import COMMANDS, PROGRAMS, app, find_command, format_of
+from distdemo.cli.app import app, requested
+from distdemo.cli.commands import COMMANDS, PROGRAMS, find_command, suggestion
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue
 from distdemo.errors import (
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _flags_last(arguments: Sequence[str]) -> list[str]:
     """Return the arguments, with ``help scatter`` as ``scatter --help``."""
-    flag = words.FLAGS.get(arguments[0].lower()) if arguments else None
+    flag = words.meanings("flag").get(arguments[0].lower()) if arguments else None
     return list(arguments) if flag is None else [*arguments[1:], flag]
 
 
@@ -90,7 +90,7 @@ def _run_command(arguments: list[str]) -> int:
 def _report(error: DistdemoError, arguments: list[str]) -> None:
     """Print an error to standard error, or as a JSON document to standard output."""
     try:
-        name, output_format = format_of(arguments)
+        name, output_format = requested(arguments)
         if output_format == "json":
             from distdemo.encoding import dumps
 
@@ -107,52 +107,42 @@ def _report(error: DistdemoError, arguments: list[str]) -> None:
         _close_stdout()
 
 
-def _usage_error(error: Exception, arguments: list[str]) -> UsageError:
+def _usage_error(error: Any, arguments: list[str]) -> UsageError:
     """Return the parser's error in three lines."""
     if isinstance(error, BadValue):
         return error.usage_error()
     context: Any = getattr(error, "ctx", None)
-    program = "distdemo COMMAND" if context is None else context.command_path
+    if hasattr(error, "possibilities"):  # those of NoSuchOption
+        return _unknown_option(error.option_name, context, arguments)
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
-    why = 'Write the value after a space or "=".'  # the parser names no command only then
-    if context is not None:
-        why = " ".join(context.get_usage().split())
-    hint = f"{program} --help lists its options."
-    extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", message)
-    flags = (
-        [] if context is None else [flag for param in context.command.params for flag in param.opts]
-    )
-    option = getattr(error, "option_name", "")
-    if extra is not None:
-        message = f"Unexpected argument {extra[1]!r}."
-        hint = f"Try {program} -n {extra[1]}." if extra[1].isdecimal() and "-n" in flags else hint
-    elif message.startswith("No such option"):
-        message = f"{program} has no option {option}."
-        near = words.closest(option, flags)
-        known = words.hint(option.lstrip("-"))
-        separator = (
-            'Put your program\'s options after "--".' if context.info_name in PROGRAMS else ""
-        )
-        if context.parent is None:
-            why = "Options follow the command."
-            hint = f"Try {_command_first(arguments)}."
-        elif near:
-            why = separator
-            hint = f"Did you mean {listing(near, 'or')}?"
-        elif separator:
-            hint = separator
-        elif known is not None:
-            why = known[0]
-            hint = f"Try {known[1]}."
-    return UsageError(message, why, hint)
+    if context is None:  # the parser names no command only then
+        why = 'Write the value after a space or "=".'
+        return UsageError(message, why, "distdemo COMMAND --help lists its options.")
+    return UsageError(message, *_usage(context))
 
 
-def _command_first(arguments: list[str]) -> str:
-    """Return the command line with its command, by default hello, before the options."""
-    own = [word for word in arguments if find_command([word])[0] in COMMANDS]
-    command = (own or ["hello"])[0]
-    rest = [word for word in arguments if word != command]
-    return shlex.join(["distdemo", command, *rest])
+def _unknown_option(option: str, context: Any, arguments: list[str]) -> UsageError:
+    """Return the error for an option that the command doesn't have."""
+    what = f"{context.command_path} has no option {option}."
+    if context.parent is None:
+        commands = [word for word in arguments if find_command([word])[0] in COMMANDS][:1]
+        rest = [word for word in arguments if word not in commands]
+        line = shlex.join(["distdemo", *(commands or ["hello"]), *rest])
+        return UsageError(what, "Options follow the command.", f"Try {line}.")
+    usage, hint = _usage(context)
+    separator = 'Put your program\'s options after "--".' if context.info_name in PROGRAMS else ""
+    near = words.closest(option, context.command.flags)
+    if near:
+        return UsageError(what, separator, f"Did you mean {listing(near, 'or')}?")
+    if separator:
+        return UsageError(what, usage, separator)
+    return UsageError(what, *(suggestion(option.lstrip("-")) or (usage, hint)))
+
+
+def _usage(context: Any) -> tuple[str, str]:
+    """Return how a command is used, and how to see its options."""
+    usage = " ".join(context.get_usage().split())
+    return usage, f"{context.command_path} --help lists its options."
 
 
 def _close_stdout() -> None:

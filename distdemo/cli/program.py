@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -55,14 +55,29 @@ def parse_program(words: list[str], module: str | None) -> Program:
     if module is None:
         _check_file(Path(home), function)
         return Program(home, "", function, arguments)
-    top = home.partition(".")[0]
-    if not top or PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
-        raise UsageError(
-            f"-m {text}: there is no module {top!r}.",
-            "It is neither in the current folder nor installed in this Python.",
-            "Check the name, or run this in the folder that contains it.",
-        )
+    _check_module(home, text)
     return Program("", home, function, arguments)
+
+
+def _check_module(name: str, text: str) -> None:
+    """Raise `UsageError` if there is no such module; import nothing.
+
+    Args:
+        name: Dotted name.
+        text: Program as it was typed.
+    """
+    folders: Sequence[str] = [str(Path.cwd()), *sys.path]
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        part = ".".join(parts[:end])
+        spec = PathFinder.find_spec(part, folders) if part else None
+        if spec is None:
+            raise UsageError(
+                f"-m {text}: there is no module {part!r}.",
+                "It is neither in the current folder nor installed in this Python.",
+                "Check the name, or run this in the folder that contains it.",
+            )
+        folders = spec.submodule_search_locations or []
 
 
 def _check_file(path: Path, function: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -62,56 +62,36 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         function: Function that is decorated with ``cli.contract.command``.
     """
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
-    hints = get_type_hints(function)
-    records = [hints["options"]] if "options" in hints else []
-    records += [OutputOptions, *([NodeOptions] if info.joins else [])]
-    parameters = {
-        record: list(_parameters(record, _output_options(info) if record is OutputOptions else {}))
-        for record in records
-    }
+    taken = get_type_hints(function)
+    bases = [*[NodeOptions] * info.joins, OutputOptions, *filter(None, [taken.get("options")])]
+    own: list[Any] = _output_options(info)
+    record: Any = make_dataclass(
+        "CommandOptions", own, bases=tuple(bases), kw_only=True, frozen=True
+    )
 
     def run(ctx: typer.Context, **values: Any) -> None:
-        made = {
-            record: record(**{option.name: values[option.name] for option in options})
-            for record, options in parameters.items()
-        }
-        shown: OutputOptions = made[OutputOptions]
-        session = Session(
-            name, shown.format, shown.quiet, shown.verbose, shown.traceback, shown.output
-        )
-        arguments = {"session": session, "options": made.get(hints.get("options"))}
-        arguments = {key: value for key, value in arguments.items() if key in hints}
-        function_call = partial(function, **arguments)
+        options = record(**values)
+        output = {field.name: getattr(options, field.name) for field in fields(OutputOptions)}
+        session = Session(name, **output, exports=info.exports)
+        given = {"session": session, "options": options}
+        call = partial(function, **{name: given[name] for name in given if name in taken})
         if ctx.obj is not None:  # see `app.result_of`
-            ctx.obj.append(function_call())
+            ctx.obj.append(call())
             return
-        understood = ctx.meta.get(UNDERSTOOD)
-        raise CommandEnded(_run(session, made.get(NodeOptions), understood, function_call))
+        nodes = options if info.joins else None
+        raise CommandEnded(_run(session, nodes, ctx.meta.get(UNDERSTOOD), call))
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    context = inspect.Parameter("ctx", kind, annotation=typer.Context)
-    every = [context, *(option for options in parameters.values() for option in options)]
-    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {option.name: option.annotation for option in every}
+    annotations = {"ctx": typer.Context, **get_type_hints(record, include_extras=True)}
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    declared = [context, *inspect.signature(record).parameters.values()]
+    typed = [option.replace(annotation=annotations[option.name]) for option in declared]
+    run.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = annotations
     return run
 
 
-def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the options in a record's fields as parameters.
-
-    Args:
-        record: Class of the record.
-        own: Annotated types that replace the record's.
-    """
-    hints = get_type_hints(record, include_extras=True) | own
-    for member in fields(record):
-        default = inspect.Parameter.empty if member.default is MISSING else member.default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(member.name, kind, default=default, annotation=hints[member.name])
-
-
-def _output_options(info: CommandInfo) -> dict[str, Any]:
-    """Return the options ``--format`` and ``--output`` of a command with these exports."""
+def _output_options(info: CommandInfo) -> list[tuple[str, Any, Any]]:
+    """Return ``--format`` and ``--output`` of a command with these exports, as fields."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
     suffixes = (*WRITTEN, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
@@ -119,10 +99,10 @@ def _output_options(info: CommandInfo) -> dict[str, Any]:
     to_file = option(
         file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
     )
-    return {
-        "format": Annotated[str, format_option],
-        "output": Annotated[Path | None, to_file],
-    }
+    return [
+        ("format", Annotated[str, format_option], "table"),
+        ("output", Annotated[Path | None, to_file], None),
+    ]
 
 
 def _run(
@@ -135,11 +115,10 @@ def _run(
     code = EXIT_FAILED
     try:
         if nodes is not None:
-            session.placement = find_placement(
-                nodes.launcher, nodes.nnodes, nodes.node_rank, nodes.master
-            )
+            session.placement = find_placement(nodes)
         if understood is not None:
             session.understood(*understood)
+        signals.before_exit(partial(_write_failure, session))
         signals.enter(signals.Stage.RUNNING)
         code = _conclude(session, function)
     except typer.Exit as end:  # on a node without rank 0
@@ -158,33 +137,28 @@ def _run(
 
 
 def _conclude(session: Session, function: Callable[[], Result]) -> int:
-    """Show the function's result and return the exit code.
+    """Show the function's result, or after a signal its result so far; return the exit code.
 
     Raises:
         BaseException: Of the function, or of a signal. The files say it.
     """
     try:
-        return conclude(session, _result(session, function))
+        try:
+            result = function()
+        except (KeyboardInterrupt, Terminated) as stop:
+            if session.so_far is None:
+                raise
+            signals.enter(signals.Stage.SHOWING)
+            result = replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
+        except Exception as error:
+            has_run = session.so_far is not None or not isinstance(error, UsageError)
+            if has_run and not isinstance(error, typer.Exit):  # on a node without rank 0
+                _write_failure(session, error)
+            raise
+        return conclude(session, result)
     except (KeyboardInterrupt, Terminated) as stop:
         signals.enter(signals.Stage.SHOWING)
         _write_failure(session, stop)
-        raise
-
-
-def _result(session: Session, function: Callable[[], Result]) -> Result:
-    """Return the function's result; if a signal ends it, its result so far, if it has one."""
-    try:
-        return function()
-    except typer.Exit:  # on a node without rank 0
-        raise
-    except (KeyboardInterrupt, Terminated) as stop:
-        if session.so_far is None:
-            raise
-        signals.enter(signals.Stage.SHOWING)
-        return replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
-    except Exception as error:
-        if session.so_far is not None or not isinstance(error, UsageError):  # else nothing has run
-            _write_failure(session, error)
         raise
 
 
@@ -342,8 +316,10 @@ class _Output:
         from distdemo.view.blocks import to_markdown
         from distdemo.view.console import Signs
 
-        if suffix in self.result.exports:
-            return self.result.exports[suffix](self.result.record)
+        if suffix in self.session.exports:
+            if isinstance(self.result.record, _NoResult):  # exports have data only
+                return ""
+            return self.session.exports[suffix](self.result.record)
         if suffix == ".json":
             return self.document()
         if suffix in PICTURES:
@@ -365,7 +341,7 @@ class _Output:
             show_blocks(console, self.blocks(sign, quiet=quiet), complete)
             return
         suffix = f".{self.session.format}"
-        is_export = suffix in self.result.exports
+        is_export = suffix in self.session.exports
         content: Content = ""
         if self.session.format == "markdown":
             content = to_markdown(self.blocks(sign, quiet=quiet), sign)
@@ -382,7 +358,7 @@ class _Output:
 
         output = self.session.output
         files = list(self.result.files)
-        if output is not None and output.suffix.lower() in (*WRITTEN, *self.result.exports):
+        if output is not None and output.suffix.lower() in (*WRITTEN, *self.session.exports):
             files.insert(0, ("--output", output, partial(self.content, output.suffix.lower())))
         errors = []
         for flag, path, make in files:

@@ -11,7 +11,7 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +30,7 @@ from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.cli.contract import Result
-    from distdemo.cli.options import WorldsOptions
+    from distdemo.cli.options import NodeOptions, WorldsOptions
     from distdemo.joined.world import JoinedWorld
     from distdemo.launcher.records import WorldReport
     from distdemo.view.blocks import Block
@@ -55,26 +55,19 @@ def _read(read: Callable[[], str]) -> str:
         raise UsageError(UNREADABLE, f"{reason}.", REDIRECT) from None
 
 
-def find_placement(
-    launcher: str, nnodes: int | None, node_rank: int | None, master: str | None
-) -> Placement | None:
+def find_placement(options: NodeOptions) -> Placement | None:
     """Return the place of this process in a joined world, or None if it starts its own world.
-
-    Args:
-        launcher: ``auto``, ``local`` or the name of an engine.
-        nnodes: Number of nodes on which this command is typed, without an engine.
-        node_rank: Number of this node.
-        master: Address of node 0, with or without a port.
 
     Raises:
         UsageError: The options, or the engine's variables, contradict each other.
     """
+    nnodes, node_rank, master = options.nnodes, options.node_rank, options.master
     if (nnodes, node_rank, master) == (None, None, None):
-        if launcher == "local":
+        if options.launcher == "local":
             return None
-        if launcher == "auto":
+        if options.launcher == "auto":
             return engines.detect(os.environ)
-        return engines.named(launcher, os.environ)
+        return engines.named(options.launcher, os.environ)
     if nnodes is None or node_rank is None or master is None or node_rank >= nnodes:
         raise UsageError(
             "--nnodes, --node-rank and --master are required together.",
@@ -106,6 +99,7 @@ class Session:
         traceback: True to show the traceback of the rank at fault.
         output: File that the result will be written to.
         placement: Place of this process in a joined world, or None if it starts all ranks.
+        exports: Functions that return the content of a file for a record, by suffix: ``.csv``.
         so_far: Function that returns the result up to now, given why the command ends here; set
             once there is something. The runner shows and writes it after a signal, and writes it
             after an error.
@@ -118,6 +112,7 @@ class Session:
     traceback: bool = False
     output: Path | None = None
     placement: Placement | None = None
+    exports: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     so_far: Callable[[str], Result] | None = None
     _joined_world: JoinedWorld | None = field(default=None, repr=False)
 
@@ -229,10 +224,6 @@ class Session:
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
-        if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
-            what = f"--backend {chosen.name}" if chosen.rank_per_gpu else "--device cuda"
-            hint = "Try --backend gloo --device cpu."
-            raise UsageError(f"{what} needs a GPU.", "This machine has none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
@@ -250,6 +241,8 @@ class Session:
             capture=True,
             stall=stall,
         )
+        if not backends.has_gpu():  # otherwise torch counts them
+            backends.check_gpus(chosen, world, size)
         self.check_memory(world, data_bytes)
         return world
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import typer
 
 from distdemo import dtypes, ops, words
+from distdemo.cli.commands import suggestion
 from distdemo.cli.files import why_unwritable
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
@@ -273,12 +274,9 @@ def unknown_call(kind: str, names: Iterable[str], given: str, choices: str = "")
         given: Name as typed.
         choices: Text that lists the names, by default in one line.
     """
-    others = (*ops.NAMES, *words.COMMANDS, *words.FLAGS)
-    error = unknown(kind, names, given, others, choices)
-    hint = words.hint(given)
-    if hint is None and error.why:  # no known name is close
-        hint = next(map(words.hint, words.closest(given, words.HINTS)), None)
-    return error if hint is None else UsageError(error.what, hint[0], f"Try {hint[1]}.")
+    error = unknown(kind, names, given, (*ops.NAMES, *words.meanings("command", "flag")), choices)
+    instead = suggestion(given, is_close=bool(error.why))  # no known name is close
+    return error if instead is None else UsageError(error.what, *instead)
 
 
 def file_to_write(*endings: str) -> Callable[[Any], Path]:

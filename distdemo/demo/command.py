@@ -5,8 +5,7 @@ Each op's command is generated, with a record that has exactly the options of th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -149,18 +148,13 @@ def explain(session: Session, options: ExplainOptions) -> Result:
     if resolved is None:
         known = [op.command for op in ops.REGISTRY.values()]
         raise unknown_call("operation", known, options.name)
-    op, flags = resolved
-    session.understood(options.name, " ".join([op.command, *flags]))
-    form = options_of(op)(**_values(flags))
-    size = options.world_size or op.default_size(getattr(form, "pattern", None))
-    explanation = explain_op(op, make_spec(op, form, max(size, op.smallest_world)))
+    op, form = resolved
+    session.understood(options.name, f"{op.command} {form.flags}".strip())
+    chosen: Any = form.options
+    size = options.world_size or op.default_size(chosen.get("pattern"))
+    spec = make_spec(op, options_of(op)(**chosen), max(size, op.smallest_world))
+    explanation = explain_op(op, spec)
     if options.code:
         program = files.example(f"ops/{op.name}.py")
         return Result(replace(explanation, code=program), code_view)
     return Result(explanation, picture)
-
-
-def _values(flags: Sequence[str]) -> dict[str, Any]:
-    """Return the options in the flags of a form: ``--pattern ring --nonblocking``."""
-    found = re.findall(r"--(\w+) ?(\w*)", " ".join(flags))
-    return {name: value or True for name, value in found}

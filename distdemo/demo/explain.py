@@ -72,7 +72,7 @@ def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:
     """Return the data of one source: a rank's piece, or the pieces of several ranks reduced."""
     cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
     cut = cuts[0]
-    origin = None if source.reduced else spec.member(source.ranks[0])
+    origin = tuple(map(spec.member, source.ranks))
     if spec.objects:
         return Piece.of_object(object_of(cut.label, spec), origin)
     parts = [_numbers(op, spec, cut) for cut in cuts]
@@ -83,7 +83,7 @@ def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:
         numbers = [reduce_numbers(reduce_op, list(column)) for column in columns]
     kept = tuple(wrapped(number, spec.dtype) for number in numbers)
     if cut.numel <= WHOLE:
-        return Piece(cut.shape, kept, source=origin)
+        return Piece(cut.shape, kept, sources=origin)
     return Piece(cut.shape, kept[:ENDS], kept[ENDS:], origin)
 
 

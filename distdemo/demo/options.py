@@ -43,7 +43,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.encoding import pickled_size
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.ops.spec import Number, OpSpec, object_text
+from distdemo.ops.spec import Call, Number, OpSpec, object_text
 from distdemo.ops.values import footprint
 from distdemo.view.format import plural
 
@@ -276,21 +276,21 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
     """
     members = None if options.group is None else _members(options.group, world_size)
     size, of = (world_size, "A world") if members is None else (len(members), "A group")
-    # Options that are fields of the spec.
-    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype")
+    names = {field.name for field in fields(Call)} - {"shape", "straggler"}
     call = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    call["shape"] = ()
     if op.root_is:
-        call["root"] = check_rank("--root", getattr(options, "root", 0), size, of)
+        call["root"] = check_rank("--root", call["root"], size, of)
     if isinstance(options, PairOptions):
         call["src"], call["dst"] = _pair(options, size, of)
         call["async_op"] = options.nonblocking
     if isinstance(options, BarrierOptions) and options.straggler is not None:
         check_rank("--straggler", options.straggler.rank, size, of)
         call["straggler"], call["straggler_delay_s"] = options.straggler
-    uneven = _uneven_fields(options, size)
     if "variant" in call:
-        call["variant"] = uneven.get("variant") or call["variant"] or "list"
-    spec = OpSpec(op.name, size, members=members, **{"shape": (), **uneven, **call})
+        call["variant"] = call["variant"] or "list"
+    call |= _uneven_fields(options, size)
+    spec = OpSpec(op.name, size, members=members, **call)
     form = op.form(spec)
     for name in sorted(options.given & form.lacks):
         flag = f"--{name.removesuffix('_op')}"

@@ -66,7 +66,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     op = role.op
     spec = role.spec
     buffers = make_buffers(op, role.rank, spec, rank.device)
-    own = [rank.rank] * len(buffers.send)
+    own = [(rank.rank,)] * len(buffers.send)
     before = summarize(buffers.send, own)
     events: list[Event] = []
     start_together(rank, role, group)
@@ -75,7 +75,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     after = UNDEFINED
     result = op.result(role.rank, spec)
     if not isinstance(result, Undefined):
-        sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
+        sources = [tuple(map(spec.member, part.ranks)) for part in result]
         after = summarize(buffers.recv, sources)
     return RankResult(
         rank=rank.rank,

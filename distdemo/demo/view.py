@@ -56,7 +56,7 @@ def op_view(report: OpReport, sign: Signs) -> Iterator[Block]:
     if report.explanation is not None:
         yield from picture(report.explanation, sign)
         yield Paragraph()
-    shown = list(select(report.ranks, None, lambda result: not result.ok))
+    shown = list(select(report.ranks, lambda result: not result.ok))
     yield Heading(title(report.spec, sign, report.world.world))
     if report.warning:
         yield Paragraph(f"! {report.warning}", colours.UNSURE)
@@ -99,7 +99,7 @@ def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
         }
 
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
-    yield _per_rank(select(report.ranks, None, lambda rank: rank.heard_from != size), sign, row)
+    yield _per_rank(select(report.ranks, lambda rank: rank.heard_from != size), sign, row)
     slowest = max((rank.startup_s for rank in report.ranks), default=0.0)
     summary = "Some ranks didn't hear from all."
     if report.ok:
@@ -117,7 +117,8 @@ def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
     rows: list[Cells] = [
         {
             "Command": Text(f"  {op.flags}") if op.flags else Text(op.command, "bold"),
-            "In torch.distributed": f"{op.calls}\n({op.older})" if op.older else op.calls,
+            "In torch.distributed": op.calls.replace("/", "/\n")
+            + (f"\n({op.older})" if op.older else ""),
             "What it does": op.summary,
         }
         for op in listed.ops

@@ -33,7 +33,7 @@ def title(
 ) -> str:
     """Return op and form, reduce op, root, group, ranks, backend, device, dtype and shape."""
     op = ops.REGISTRY[spec.op]
-    flags = op.form(spec).flags
+    form = op.form(spec)
     group = "" if spec.members is None else f"group {ranks_text(spec.members)}"
     data = shape_text(spec.dtype, spec.shape)
     if spec.objects or op.is_barrier:
@@ -41,11 +41,11 @@ def title(
     elif spec.sizes is not None or spec.splits:  # every rank has its own shape
         data = spec.dtype
     parts = (
-        f"{spec.op} {flags}".strip(),
+        f"{spec.op} {form.flags}".strip(),
         spec.reduce_op,
         "" if spec.root is None else f"root {spec.root}{' of its group' if group else ''}",
         "" if spec.src is None else f"{spec.src} to {spec.dst}",
-        "async" if spec.async_op and "--nonblocking" not in flags else "",
+        "async" if spec.async_op and "nonblocking" not in form.options else "",
         group,
         plural(spec.group_size if world is None else world.world_size, "rank"),
         "" if world is None else f"{world.backend} {sign.dot} {world.device}",

@@ -11,6 +11,7 @@ from distdemo import backends
 from distdemo.doctor.records import Diagnosis, broken, fine, skipped, warning
 from distdemo.doctor.system import System
 from distdemo.joined import engines
+from distdemo.measure.machine import TUNING
 
 LOAD_TIMEOUT_S = 8.0  # for a Python process to load the MPI library
 VERSION_TIMEOUT_S = 3.0  # for mpiexec --version
@@ -28,10 +29,10 @@ FAMILIES = {
 }
 """Patterns of the version texts of libraries whose mpiexec can start each other's ranks."""
 PREFIXES = (
-    *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),
-    *("MPICH_", "HYDRA_", "KMP_", "GOMP_", "OMP_", "MKL_", "TENSORPIPE_", "CUDA_", "MPI4PY_"),
+    *TUNING,
+    *("TORCH_", "OMPI_", "PRTE_", "PMIX_MCA_", "HYDRA_", "TENSORPIPE_", "CUDA_", "MPI4PY_"),
 )
-"""Prefixes of the variables that affect worlds."""
+"""Prefixes of the variables that affect worlds: those of bench, and of launchers."""
 
 HARMFUL = {
     "NCCL_ALGO=.+": "It forces one algorithm for all sizes, and operations without it fail.",

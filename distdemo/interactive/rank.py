@@ -29,7 +29,7 @@ from distdemo.calls.record.hooks import current_recorder, record_calls
 from distdemo.calls.records import END_OF_CELL
 from distdemo.interactive.records import Cell, CellResult, CopyVariables
 from distdemo.launcher.failures import raised, text_of
-from distdemo.launcher.host import Interrupt
+from distdemo.launcher.helper import Interrupt
 from distdemo.launcher.program import value_text
 from distdemo.launcher.stacks import is_ours
 

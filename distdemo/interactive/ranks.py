@@ -17,7 +17,8 @@ from distdemo.calls.text import rank_label
 from distdemo.cli.types import parse_ranks
 from distdemo.errors import UsageError
 from distdemo.interactive.records import Cell, CellReport, Done, Output, Request, Settings
-from distdemo.launcher.host import Host, HostError, Interrupt
+from distdemo.launcher import helper
+from distdemo.launcher.helper import HelperError, Interrupt
 from distdemo.view.format import ranks_text
 
 OnOutput = Callable[[int, bytes], object]
@@ -43,7 +44,7 @@ class Ranks:
 
     def _start(self) -> None:
         self._has_started = False
-        self._host = Host(
+        self._host = helper.start(
             "distdemo.interactive.worlds.serve",
             ["", *sys.path],
             stdin=subprocess.DEVNULL,
@@ -97,7 +98,7 @@ class Ranks:
         try:
             while isinstance(message := self._host.receive(), Output):
                 on_output(message.rank, message.data)
-        except HostError as error:
+        except HelperError as error:
             self._start()
             return Done(ok=False, what=f"The host of the ranks {error}. All variables are lost.")
         return message  # type: ignore[no-any-return]  # it sends nothing else

@@ -82,6 +82,9 @@ def outcome_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
 
 def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
     """Yield the verdict of a session."""
+    if not (report.cells or report.refused):
+        yield Summary("No line was run.", None, "!")
+        return
     failed = sum(not cell.is_as_expected for cell in report.cells)
     meant = sum(cell.is_as_expected and not cell.ok for cell in report.cells)
     parts = [f"{plural(failed, 'line')} failed"] if failed else [plural(len(report.cells), "line")]
@@ -101,7 +104,7 @@ def _held_grid(held: Sequence[Held], sign: Signs, width: int) -> Grid:
     """Return a table of what ranks hold before and after a call, a row per rank."""
     names = ("Before", "After", "From")
     grid = Grid([Column("Rank", right=True), *map(Column, names)])
-    for item in select(held, None, lambda _: False):
+    for item in select(held, lambda _: False):
         if isinstance(item, int):
             texts = (sign.more, f"{item} more")
             grid.rows.append([Text(text, colours.QUIET) for text in texts])

@@ -13,7 +13,7 @@ from typing import Any
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.records import END_OF_CELL, Finding, Row
-from distdemo.calls.text import rank_label
+from distdemo.calls.text import advice, headline, rank_label
 from distdemo.errors import DistdemoError
 from distdemo.interactive.records import (
     Cell,
@@ -26,7 +26,7 @@ from distdemo.interactive.records import (
     Settings,
     in_common,
 )
-from distdemo.launcher.host import Channel, Interrupt
+from distdemo.launcher.helper import Channel, Interrupt
 from distdemo.launcher.records import Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.workers import StopReason
 
@@ -289,12 +289,12 @@ class ShellWorld:
 
 def _explained(finding: Finding) -> tuple[str, tuple[Row, ...], str]:
     """Return a finding in words that fit a cell: some ranks have finished it, others wait."""
-    rows = tuple(row for row in finding.rows if not row.did.startswith(END_OF_CELL))
+    rows = tuple(row for row in finding.rows if row.op != END_OF_CELL)
     finished = {rank for row in finding.rows if row not in rows for rank in row.ranks}
     waiting = {rank for row in rows for rank in row.ranks} - finished
     if not finished or not waiting or finding.kind == "absent":
-        return finding.what, rows, finding.rule
-    is_p2p = all(row.did.startswith(("send(", "recv(")) for row in rows)
+        return headline(finding), rows, advice(finding)
+    is_p2p = all(row.op in ("send", "recv") for row in rows)
     what = f"Waiting: {rank_label(sorted(waiting))}. Finished: {rank_label(sorted(finished))}."
     return what, rows, KINDS["p2p" if is_p2p else "absent"].rule
 

@@ -19,7 +19,6 @@ that at once. If the host fails, its counter stops.
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import resource
 import signal
@@ -29,7 +28,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing.connection import Connection, Pipe
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -37,6 +35,8 @@ from distdemo.files import limit_memory
 from distdemo.joined import messages
 from distdemo.joined.engines import Placement
 from distdemo.joined.messages import Gone, Message
+from distdemo.launcher import helper
+from distdemo.launcher.helper import Channel
 from distdemo.launcher.rendezvous import connect_store
 
 if TYPE_CHECKING:
@@ -77,25 +77,14 @@ class Control:
         least, most = SILENCE_TIMEOUT_S
         self.silence_s = max(least, min(most, timeout_s / 2))
         peers = [0] if place.node else range(1, place.nodes)
-        self._reports, reports = Pipe(duplex=False)
-        orders, self._orders = Pipe(duplex=False)
-        child = _ControlProcess(self, peers, orders, reports)
-        fd = None if listening is None else listening.fileno()
-        fork = multiprocessing.get_context("fork")
-        self._process = fork.Process(target=child.run, args=(timeout_s, fd), name="control")
-        self._process.start()
-        for end in (orders, reports, listening):
-            if end is not None:
-                end.close()
-
-    @property
-    def descriptors(self) -> tuple[int, int]:
-        """Descriptors that a forked rank must close."""
-        return self._reports.fileno(), self._orders.fileno()
+        child = _ControlProcess(self, peers, timeout_s, listening)
+        self._helper = helper.fork(child.run, outlives=True)
+        if listening is not None:
+            listening.close()
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when a message has arrived."""
-        return self._reports.fileno()
+        return self._helper.connection.fileno()
 
     def send(self, message: Message) -> None:
         """Queue a message; ``receive`` reports a failure to send it.
@@ -103,21 +92,18 @@ class Control:
         Raises:
             ValueError: The message exceeds its size limit.
         """
-        data = messages.write(message)
-        with suppress(OSError):  # the control process has exited
-            self._orders.send_bytes(data)
+        self._helper.send(messages.write(message))
 
-    def receive(self) -> list[tuple[int, Message]]:
+    def receive(self) -> list[tuple[int, bytes | Gone]]:
         """Return the messages that have arrived, each with its node, without waiting.
 
-        `Gone` with this node's own number means that the store is lost.
+        A message of a node is encoded. `Gone` is the control process's: the node is lost, or, with
+        this node's own number, the store.
         """
-        arrived: list[tuple[int, Message]] = []
+        arrived: list[tuple[int, bytes | Gone]] = []
         try:
-            while len(arrived) < AT_ONCE and self._reports.poll():
-                node, report = self._reports.recv()
-                is_message = isinstance(report, bytes)
-                arrived.append((node, messages.read(node, report) if is_message else report))
+            while len(arrived) < AT_ONCE and self._helper.connection.poll():
+                arrived.append(self._helper.connection.recv())
         except (EOFError, OSError):
             why = "the process that talks to the store has exited"
             arrived.append((self.node, Gone(why)))
@@ -125,14 +111,7 @@ class Control:
 
     def close(self) -> None:
         """Send the queued messages and end the control process."""
-        self._orders.close()
-        until = monotonic() + EXIT_TIMEOUT_S
-        with suppress(EOFError, OSError):
-            while (left := until - monotonic()) > 0 and self._reports.poll(left):
-                self._reports.recv()
-        self._process.kill()
-        self._process.join()
-        self._reports.close()
+        self._helper.close(EXIT_TIMEOUT_S)
 
 
 # ---------------------------------------------------------------------------- the control process
@@ -160,52 +139,59 @@ class _ControlProcess:
     Args:
         control: The launcher's end.
         peers: Nodes whose messages are received.
-        orders: Messages of the launcher.
-        reports: Messages for the launcher.
+        timeout_s: Seconds until the store must have answered.
+        listening: Socket on which to serve the store, or None.
     """
 
     def __init__(
-        self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
+        self,
+        control: Control,
+        peers: Sequence[int],
+        timeout_s: float,
+        listening: socket.socket | None,
     ) -> None:
         self._control = control
-        self._orders = orders
-        self._reports = reports
+        self._listening = None if listening is None else listening.fileno()
         self._queue = deque[bytes]()  # messages that are not yet in the store
         self._closing = False  # the launcher has closed its end
         self._wake = threading.Event()
         self._reporting = threading.Lock()
-        self._limit_s = 0.0  # for the store's next answer
+        self._limit_s = timeout_s  # for the store's next answer
         self._answered_at = monotonic()
         self._sent = 0
         self._next = dict.fromkeys(peers, 0)  # number of the next message, by node
         self._alive = dict.fromkeys(peers, (0, 0.0))  # counter, and when it changed
 
-    def run(self, timeout_s: float, listening: int | None) -> None:
+    def run(self, launcher: Channel) -> None:
         """Exchange messages until the launcher has exited or the store is lost."""
         control = self._control
-        self._limit_s = timeout_s
+        self._launcher = launcher
         lost = self._no_answer()
         try:
-            _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
+            _detach({launcher.fileno(), self._listening or 0})
             threading.Thread(target=self._follow_launcher, daemon=True).start()
-            store = self._open(timedelta(seconds=timeout_s), listening)
+            store = self._open(timedelta(seconds=self._limit_s))
             lost = f"the connection to {control.host}:{control.port} was closed"
             self._exchange(store)
         except (RuntimeError, MemoryError):
             self._report(control.node, Gone(lost))
-        finally:
-            os._exit(0)
 
-    def _open(self, timeout: timedelta, listening: int | None) -> Store:
+    def _open(self, timeout: timedelta) -> Store:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
         host = self._control.host
         port = self._control.port
-        if listening is None:
+        if self._listening is None:
             store = connect_store(host, port, timeout)
         else:
             store = TCPStore(
-                host, port, None, True, timeout, wait_for_workers=False, master_listen_fd=listening
+                host,
+                port,
+                None,
+                True,
+                timeout,
+                wait_for_workers=False,
+                master_listen_fd=self._listening,
             )
         store.set_timeout(timedelta(seconds=self._control.silence_s))
         return PrefixStore(self._control.prefix, store)
@@ -278,8 +264,8 @@ class _ControlProcess:
                 self._report(node, Gone(f"no sign of life for {silence_s:g} s"))
 
     def _report(self, node: int, report: bytes | Gone) -> None:
-        with self._reporting, suppress(OSError):  # the launcher has exited
-            self._reports.send((node, report))
+        with self._reporting:
+            self._launcher.send((node, report))
 
     def _no_answer(self) -> str:
         where = f"{self._control.host}:{self._control.port}"
@@ -292,11 +278,11 @@ class _ControlProcess:
             if left <= -ALIVE_S:  # not at once: the machine may have been suspended
                 self._report(self._control.node, Gone(self._no_answer()))
                 os._exit(1)
-            if self._orders.poll(max(0.1, left)):
-                try:
-                    self._queue.append(self._orders.recv_bytes())
-                except (EOFError, OSError):
+            if self._launcher.poll(max(0.1, left)):
+                message = self._launcher.receive()
+                if message is None:
                     break
+                self._queue.append(message)
                 self._wake.set()
         self._queue.append(messages.write(Gone()))
         self._closing = True

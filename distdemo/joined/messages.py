@@ -46,7 +46,6 @@ class RankEnded:
 
     Attributes:
         started_s: Time when the node began to start its ranks, on its wall clock.
-        value: Return value of the rank.
         stalled: True if the node's ranks made no progress for too long.
         interrupted: True if a signal to this node ended its ranks.
     """
@@ -55,7 +54,6 @@ class RankEnded:
     world: int
     started_s: float
     outcome: Returned | Raised | Died | TimedOut | Lost | Stopped
-    value: Json = None
     stalled: bool = False
     interrupted: bool = False
 
@@ -125,23 +123,18 @@ def write(message: Message) -> bytes:
     Raises:
         ValueError: The message exceeds the size limit.
     """
-    data = json.dumps(encode(message), separators=(",", ":")).encode()
+    data = json.dumps(encode(message, decodable=True), separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
         raise ValueError(f"{len(data):,} bytes, and the limit is {MAX_BYTES:,}")
     return data
 
 
 def read(node: int, data: bytes) -> Message:
-    """Decode a message that a node sent; return `Gone` if it is invalid."""
+    """Decode a message that a node sent.
+
+    Raises:
+        ValueError: It is no message that such a node sends.
+    """
     kinds: Any = ToCoordinator if node else FromCoordinator
-    try:
-        message: Message = decode(kinds, loads(data, max_bytes=MAX_BYTES))
-    except ValueError as error:
-        return unreadable(node, error)
+    message: Message = decode(kinds, loads(data, max_bytes=MAX_BYTES))
     return message
-
-
-def unreadable(node: int, error: ValueError) -> Gone:
-    """Return the `Gone` for a message that can't be read; its node is ignored from then on."""
-    why = f"a message of node {node} can't be read: {error!s:.200}"
-    return Gone(why, "Check who else can reach the address and port of node 0.")

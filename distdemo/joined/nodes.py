@@ -26,9 +26,9 @@ from distdemo.joined.messages import (
 from distdemo.joined.mpi import MpiAddress
 from distdemo.joined.world import JoinedWorld, annotation_of
 from distdemo.launcher import verdict
-from distdemo.launcher.records import Lost, Outcome, Returned, Stopped, WorldReport
+from distdemo.launcher.records import Lost, Returned, Stopped, WorldReport
 from distdemo.launcher.worker import Relay
-from distdemo.launcher.workers import Callbacks, Peers, StopReason, Workers
+from distdemo.launcher.workers import Callbacks, StopReason, Workers
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Coordinator(JoinedWorld):
         """Run ``target(rank, *args)`` on every rank of the world; see `World.run`."""
         self._join(spec, target, args)
         self._target = target
+        self._args = args
         self._changes = {
             index: encode(arg, decodable=True)
             for index, (arg, first) in enumerate(zip(args, self._first_args or (), strict=True))
@@ -91,7 +92,7 @@ class Coordinator(JoinedWorld):
         """Begin a world on every node; return the ranks that this node starts."""
         self._number += 1
         self._began = time.time(), time.monotonic()
-        Peers.__init__(self)  # forget the last world
+        self._peers.awaited = sum(map(len, self._ranks.values()))
         for node, lost in self._lost_nodes.items():
             self._record_lost(node, lost)
         self._send(StartWorld(self._number, self._digest, self._command, self._changes))
@@ -110,13 +111,14 @@ class Coordinator(JoinedWorld):
         workers.watch(replace(callbacks, on_message=receive), self)
         out_of_time = workers.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
         reason = StopReason.TIMED_OUT if out_of_time else StopReason.ENDED_EARLY
-        if workers.interrupts.received is not None or self.interrupted:
+        peers = self._peers
+        if workers.interrupts.received is not None or peers.interrupted:
             reason = StopReason.INTERRUPTED
         if reason is not StopReason.TIMED_OUT and workers.stop_reason is not StopReason.ENDED_EARLY:
             # The cause may arrive shortly.
-            self._wait(None, lambda: not self.running, SETTLE_TIMEOUT_S)
-        self.failed = self.failed_at is not None
-        if self.running:
+            self._wait(None, lambda: not peers.running, SETTLE_TIMEOUT_S)
+        peers.failed = peers.failed_at is not None
+        if peers.running:
             self._send(StopWorld(self._number, reason))
             signalled = workers.interrupts.received is not None
             timeout_s = 2 * SETTLE_TIMEOUT_S if signalled else REPORT_TIMEOUT_S
@@ -131,7 +133,8 @@ class Coordinator(JoinedWorld):
                 hint = "Check that it was started, and that it reaches the address of node 0."
                 self._record_lost(node, Gone(why, hint))
             else:  # it is not at fault
-                self.outcomes |= {r: Stopped(rank=r) for r in ranks if r not in self.outcomes}
+                stopped = {rank: Stopped(rank=rank) for rank in ranks}
+                peers.outcomes = {**stopped, **peers.outcomes}
 
     def _stop(self) -> None:
         """Make all nodes stop their ranks."""
@@ -147,17 +150,33 @@ class Coordinator(JoinedWorld):
         return tuple(hosts) if set(hosts) - {here, "?"} else ()
 
     @property
-    def running(self) -> bool:
-        """True if ranks of other nodes are running."""
-        return len(self.outcomes) < sum(map(len, self._ranks.values()))
-
-    @property
     def stop_reason(self) -> StopReason | None:
         """Reason for which another node stops the world, or None."""
-        return StopReason.INTERRUPTED if self.interrupted else None
+        return StopReason.INTERRUPTED if self._peers.interrupted else None
 
     def _have_ended(self, nodes: Iterable[int]) -> bool:
-        return all(rank in self.outcomes for node in nodes for rank in self._ranks[node])
+        return all(rank in self._peers.outcomes for node in nodes for rank in self._ranks[node])
+
+    def _read(self, node: int, data: bytes) -> Message:
+        """Decode a message, also what a rank sent or returned; see `JoinedWorld._read`."""
+        message = super()._read(node, data)
+        if not isinstance(message, Sent | RankEnded) or message.world != self._number:
+            return message
+        rank = message.rank if isinstance(message, Sent) else message.outcome.rank
+        if rank not in self._ranks[node] or rank in self._peers.outcomes:
+            raise ValueError(f"rank {rank} is not a running rank of node {node}")
+        if isinstance(message, Sent):
+            kind = getattr(self._target, "sends", None)
+            value = decode(kind | None if kind else type(None), message.value)
+            if value is not None and not vars(self._target)["is_valid"](value, *self._args):
+                raise ValueError(f"rank {rank} can't have sent this")
+            return replace(message, value=value)
+        if not isinstance(message.outcome, Returned):
+            return message
+        value = decode(annotation_of(self._target, "return"), message.outcome.value)
+        if getattr(value, "rank", rank) != rank:
+            raise ValueError(f"rank {rank} returned the result of another rank")
+        return replace(message, outcome=replace(message.outcome, value=value))
 
     def _on_message(self, node: int, message: Message) -> None:
         if node in self._lost_nodes:
@@ -168,37 +187,15 @@ class Coordinator(JoinedWorld):
         elif isinstance(message, Hello):
             self._hosts[node] = message.host[:TEXT_LENGTH]
         elif isinstance(message, Sent) and message.world == self._number:
-            self._check_rank(node, message.rank)
-            kind = getattr(self._target, "sends", None)
-            self._deliver(message.rank, decode(kind | None if kind else type(None), message.value))
+            self._workers.deliver(message.rank, message.value)
         elif isinstance(message, RankEnded) and message.world == self._number:
-            self._record_end(node, message)
-
-    def _record_end(self, node: int, message: RankEnded) -> None:
-        rank = message.outcome.rank
-        self._check_rank(node, rank)
-        at = message.outcome.at + message.started_s - self._began[0]
-        outcome: Outcome = replace(message.outcome, at=at)
-        if isinstance(outcome, Returned):
-            value = decode(annotation_of(self._target, "return"), message.value)
-            if getattr(value, "rank", rank) != rank:
-                raise ValueError(f"rank {rank} returned the result of another rank")
-            outcome = replace(outcome, value=value)
-        elif self.failed_at is None:
-            self.failed_at = time.monotonic()
-        self.outcomes[rank] = outcome
-        self.stalled |= message.stalled
-        self.interrupted |= message.interrupted
-
-    def _check_rank(self, node: int, rank: int) -> None:
-        if rank not in self._ranks[node] or rank in self.outcomes:
-            raise ValueError(f"rank {rank} is not a running rank of node {node}")
-
-    def _deliver(self, rank: int, value: Any) -> None:
-        try:
-            self._workers.deliver(rank, value)
-        except (ArithmeticError, LookupError, TypeError) as error:  # such as an index out of range
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+            peers = self._peers
+            at = message.outcome.at + message.started_s - self._began[0]
+            peers.outcomes[message.outcome.rank] = replace(message.outcome, at=at)
+            if not isinstance(message.outcome, Returned) and peers.failed_at is None:
+                peers.failed_at = time.monotonic()
+            peers.stalled |= message.stalled
+            peers.interrupted |= message.interrupted
 
     def _record_node_lost(self, node: int, lost: Gone) -> None:
         why = lost.why[:TEXT_LENGTH]
@@ -210,10 +207,11 @@ class Coordinator(JoinedWorld):
 
     def _record_lost(self, node: int, lost: Gone) -> None:
         at = time.monotonic() - self._began[1]
+        peers = self._peers
         for rank in self._ranks[node]:
-            if rank not in self.outcomes:
-                self.outcomes[rank] = Lost(rank=rank, at=at, why=lost.why, hint=lost.hint)
-                self.failed_at = self.failed_at or time.monotonic()
+            if rank not in peers.outcomes:
+                peers.outcomes[rank] = Lost(rank=rank, at=at, why=lost.why, hint=lost.hint)
+                peers.failed_at = peers.failed_at or time.monotonic()
 
 
 # ------------------------------------------------------------------------------- a participant
@@ -264,9 +262,6 @@ class Participant(JoinedWorld):
         self._join(spec, target, args)
         # The coordinator enforces the deadline. This later one applies if it doesn't.
         spec = replace(spec, deadline=spec.deadline + VERDICT_TIMEOUT_S)
-        own = self._placement.ranks_of(self._placement.node)
-        others = [rank for rank in range(spec.world_size) if rank not in own]
-        self.outcomes = {rank: Stopped(rank=rank) for rank in others}  # the coordinator knows them
         order: StartWorld | Exit = StartWorld(0, "", "")
         if self._control is not None:
             order = self._next_order(self._timeout_s + self._control.silence_s)
@@ -279,6 +274,13 @@ class Participant(JoinedWorld):
             super().run(spec, target, changed, relay=relay)
             order = self._next_order(self._timeout_s + spec.deadline)
         raise ParticipationEnded(order.code)
+
+    def _begin(self, spec: WorldSpec, stack: ExitStack) -> tuple[LocalRanks, Sequence[int]]:
+        """Begin a world; return the ranks that this node starts."""
+        local_ranks, descriptors = super()._begin(spec, stack)
+        others = set(range(spec.world_size)).difference(local_ranks.ranks)
+        self._peers.outcomes = {rank: Stopped(rank=rank) for rank in others}  # node 0 knows them
+        return local_ranks, descriptors
 
     def refuse(self, error: DistdemoError) -> None:
         """Report to the coordinator that this node can't join the world."""
@@ -307,14 +309,13 @@ class Participant(JoinedWorld):
         stopped_by = workers.stop_reason
         signalled = workers.interrupts.received is not None
         for outcome in workers.outcomes():
-            if outcome.rank in self.outcomes:
+            if outcome.rank in self._peers.outcomes:
                 continue
             self._send(
                 RankEnded(
                     self._number,
                     started_s,
                     outcome,  # type: ignore[arg-type]  # every class of outcomes
-                    encode(getattr(outcome, "value", None), decodable=True),
                     stalled=stopped_by is StopReason.STALLED,
                     interrupted=stopped_by is StopReason.INTERRUPTED and signalled,
                 )

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from distdemo.encoding import encode
 from distdemo.errors import DistdemoError
-from distdemo.joined import interfaces
+from distdemo.joined import interfaces, messages
 from distdemo.joined.control import Control
 from distdemo.joined.engines import Placement
-from distdemo.joined.messages import Gone, Hello, Message, unreadable
+from distdemo.joined.messages import Gone, Hello, Message
 from distdemo.joined.mpi import MpiAddress, MpiRendezvous, own_listener
 from distdemo.launcher.local import World
 from distdemo.launcher.rendezvous import LocalRanks, Rendezvous, StoreRendezvous
@@ -55,7 +55,7 @@ class JoinedWorld(World):
     """This process's part of a joined world; base class of both kinds of nodes."""
 
     def __init__(self, placement: Placement, command: str) -> None:
-        super().__init__(self)
+        super().__init__(self)  # it listens to the control process
         self.engine = placement.engine
         self._placement = placement
         self._command = command
@@ -134,7 +134,7 @@ class JoinedWorld(World):
             interface,
             RANKS_EXIT_TIMEOUT_S,
         )
-        return local_ranks, [self.fileno(), *(() if control is None else control.descriptors)]
+        return local_ranks, [self.fileno(), *(() if control is None else [control.fileno()])]
 
     # ------------------------------------------------------------------------------- messages
 
@@ -144,11 +144,14 @@ class JoinedWorld(World):
 
     def on_message(self) -> bool:
         """Handle the messages that have arrived, without waiting."""
-        for node, message in () if self._control is None else self._control.receive():
+        for node, report in () if self._control is None else self._control.receive():
+            message: Message
             try:
-                self._on_message(node, message)
+                message = report if isinstance(report, Gone) else self._read(node, report)
             except ValueError as error:
-                self._on_message(node, unreadable(node, error))
+                why = f"a message of node {node} can't be read: {error!s:.200}"
+                message = Gone(why, "Check who else can reach the address and port of node 0.")
+            self._on_message(node, message)
         return True
 
     def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
@@ -161,12 +164,16 @@ class JoinedWorld(World):
         if place.node:
             self._send(Hello(socket.gethostname()))
 
-    def _on_message(self, node: int, message: Message) -> None:
-        """Handle a message.
+    def _read(self, node: int, data: bytes) -> Message:
+        """Decode a message that a node sent.
 
         Raises:
-            ValueError: The node can't have sent this message.
+            ValueError: It is no message, or one that the node can't have sent.
         """
+        return messages.read(node, data)
+
+    def _on_message(self, node: int, message: Message) -> None:
+        """Handle a message. One that can't be read is `Gone`: its node is ignored from then on."""
         raise NotImplementedError
 
     def _send(self, message: Message) -> None:

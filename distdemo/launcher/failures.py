@@ -15,8 +15,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from distdemo.launcher.records import Position, Raised
-from distdemo.launcher.stacks import is_library, is_ours, source_line
+from distdemo.errors import DistdemoError
+from distdemo.launcher.records import CodeLine, Position, Raised
+from distdemo.launcher.stacks import is_library, is_ours, original_name
 from distdemo.launcher.verdict import lost_peer
 from distdemo.text import cut
 
@@ -27,6 +28,9 @@ def raised(rank: int, error: BaseException) -> Raised:
     """Return the outcome of a rank whose function raised; ``at`` is now, on the monotonic clock."""
     missing = missing_ranks(error)
     message = text_of(error)
+    why = hint = ""
+    if isinstance(error, DistdemoError):
+        message, why, hint = map(text_of, (error.what, error.why, error.hint))
     return Raised(
         rank=rank,
         at=time.monotonic(),
@@ -36,6 +40,8 @@ def raised(rank: int, error: BaseException) -> Raised:
         traceback=text_of(error, traceback_of),
         consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
+        why=why,
+        hint=hint,
     )
 
 
@@ -108,7 +114,8 @@ def _position(error: BaseException) -> Position | None:
     for trace in reversed(_frames(error)):
         code = trace.tb_frame.f_code
         if not is_ours(code.co_filename) and not is_library(code.co_filename):
-            return Position("", source_line(code.co_filename, trace.tb_lineno, code.co_name))
+            name = original_name(code.co_name)
+            return Position("", CodeLine(code.co_filename, trace.tb_lineno, name))
     return None
 
 

@@ -24,21 +24,28 @@ from distdemo.signals import Interrupts
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def sends(kind: Any) -> Callable[[Function], Function]:
+def sends(
+    kind: Any, is_valid: Callable[..., bool] = lambda *_: True
+) -> Callable[[Function], Function]:
     """Declare the type of what a target sends with ``Rank.send``; it may always send None.
 
     A rank's process may be on another host. What comes from there is decoded into this type, and
     what the target returns into the type in its annotation.
+
+    Args:
+        kind: Type of the values.
+        is_valid: Called with a value and the target's arguments; False if the target can't have
+            sent it, such as an index out of range.
     """
 
     def declare(target: Function) -> Function:
-        vars(target)["sends"] = kind
+        vars(target).update(sends=kind, is_valid=is_valid)
         return target
 
     return declare
 
 
-class World(Peers):
+class World:
     """World whose ranks all run on this machine.
 
     Args:
@@ -54,8 +61,13 @@ class World(Peers):
     engine = "local"
 
     def __init__(self, listener: Listener | None = None) -> None:
-        super().__init__()
         self._listener = listener
+        self._peers = Peers()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of each rank; empty if all are on this host, or unknown."""
+        return ()
 
     def run(
         self,
@@ -87,6 +99,7 @@ class World(Peers):
         load_torch()
         method = choose(spec.start_method, spec.device)
         interrupts = Interrupts()
+        self._peers = Peers()
         report = None
         try:
             with ExitStack() as stack:
@@ -102,7 +115,7 @@ class World(Peers):
                     local_ranks,
                     method,
                     interrupts,
-                    self,
+                    self._peers,
                     descriptors=descriptors,
                     pmi=pmi,
                 )
@@ -135,11 +148,12 @@ class World(Peers):
         """Return the report, once the ranks of this process have exited."""
         outcomes = workers.outcomes()
         interrupts = workers.interrupts
-        stalled = self.stalled or workers.stop_reason is StopReason.STALLED
+        peers = self._peers
+        stalled = peers.stalled or workers.stop_reason is StopReason.STALLED
         judged = verdict.judge(workers.world, outcomes, stalled=stalled)
-        if self.failed and verdict.names_cause(judged, outcomes):
+        if peers.failed and verdict.names_cause(judged, outcomes):
             interrupts.received = None  # the engine's signal is a consequence of the failure
-        elif interrupts.received is not None or self.interrupted:
+        elif interrupts.received is not None or peers.interrupted:
             judged = verdict.interrupted(outcomes)
         return WorldReport(
             world=workers.world,

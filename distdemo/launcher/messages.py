@@ -73,6 +73,11 @@ class Identity:
         """Return True if the descriptor still refers to the same file."""
         return self._file is not None and self._now() == self._file
 
+    def wait_for_close(self) -> None:
+        """Wait until the other end of this pipe is closed, by its process or the end of it."""
+        while self.is_open() and os.read(self._fd, 1):
+            pass
+
     def _now(self) -> tuple[int, int] | None:
         try:
             status = os.fstat(self._fd)

@@ -226,7 +226,7 @@ def no_such_function(program: Program, defined: Sequence[str]) -> UsageError:
     listed = f"defines: {', '.join(defined[:20])}" if defined else "defines no function"
     return UsageError(
         f"{program.name}: there is no such function.",
-        f"{program.home.removeprefix('-m ')} {listed}.",
+        f"{program.module or program.home} {listed}.",
         f"Try {program.home}:{defined[0]}." if defined else "Define it first.",
     )
 

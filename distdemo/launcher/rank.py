@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdemo.errors import DistdemoError
 from distdemo.launcher import failures
-from distdemo.launcher.messages import PhaseReached, Sender, ValueSent, dumps
+from distdemo.launcher.messages import Identity, PhaseReached, Sender, ValueSent, dumps
 from distdemo.launcher.rendezvous import announce
 from distdemo.launcher.torch_import import load_torch
 
@@ -52,7 +52,12 @@ class Rank:
     """
 
     def __init__(
-        self, rank: int, world: WorldSpec, local_ranks: LocalRanks, sender: Sender
+        self,
+        rank: int,
+        world: WorldSpec,
+        local_ranks: LocalRanks,
+        sender: Sender,
+        exit_pipe: Identity,
     ) -> None:
         self.rank = rank
         self.world_size = world.world_size
@@ -68,6 +73,7 @@ class Rank:
         self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
         self._is_lazy = world.lazy is True
         self._sender = sender
+        self._exit_pipe = exit_pipe
         self._next_step = 0
         self._store: Store | None = None
 
@@ -85,6 +91,12 @@ class Rank:
             Exception: The value can't be pickled; nothing was sent.
         """
         self._sender.send(ValueSent(dumps(value)))
+
+    def send_last(self, value: Any) -> NoReturn:
+        """Send a value, then do nothing more until the launcher ends this process."""
+        self.send(value)
+        self._exit_pipe.wait_for_close()
+        os._exit(0)
 
     def exit_if_forked(self, error: BaseException | None = None) -> None:
         """Exit, as Python does after this exception, if the rank has forked this process."""

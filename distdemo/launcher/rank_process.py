@@ -26,6 +26,7 @@ from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.rank import Rank, exit_as_python, exit_status, flush, set_device
 from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import set_interface
+from distdemo.launcher.torch_import import seed_numpy
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -78,7 +79,9 @@ def rank_main(assignment: Assignment) -> None:
     os.register_at_fork(after_in_child=sender.close)  # only this process reports for the rank
     error: BaseException | None = None
     try:
-        message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
+        message: Message = Completed(
+            _pickled(_work(assignment, sender, exit_pipe, started)), time.monotonic()
+        )
     except BaseException as raised:  # every exception is reported to the launcher
         error = raised
         message = _final_message(assignment.rank, raised)
@@ -90,14 +93,13 @@ def rank_main(assignment: Assignment) -> None:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's function has returned
     flush()
-    if exit_pipe.is_open():
-        wait_for_close(assignment.exit_pipe.fileno())
+    exit_pipe.wait_for_close()
     assignment.local_ranks.rendezvous.leave()
     if assignment.world.rank_per_gpu:
         destroy_group()
 
 
-def _work(assignment: Assignment, sender: Sender, started: float) -> Any:
+def _work(assignment: Assignment, sender: Sender, exit_pipe: Identity, started: float) -> Any:
     """Join the group and call the function."""
     import torch
 
@@ -110,7 +112,7 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
     if assignment.mpi is not None:
         pmi.set_environment(*assignment.mpi)
-    rank = Rank(assignment.rank, world, local, sender)
+    rank = Rank(assignment.rank, world, local, sender, exit_pipe)
     rank.report_phase("started")
     if world.provider:
         import_module(world.provider)
@@ -136,9 +138,7 @@ def _seed() -> None:
     import torch
 
     torch.default_generator.seed()
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    seed_numpy()
 
 
 def _unpickled(work: bytes) -> Any:
@@ -242,12 +242,6 @@ def _free_forkserver() -> None:
     if lifeline is not None and getattr(server, "_forkserver_pid", None) is None:
         os.close(lifeline)
         server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
-
-
-def wait_for_close(fd: int) -> None:
-    """Wait until the launcher has closed its end of the pipe or exited."""
-    while os.read(fd, 1):
-        pass
 
 
 def _lead_session(assignment: Assignment) -> None:

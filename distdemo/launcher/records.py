@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal
 
 MAX_HEAD = 300  # characters from the beginning of an exception's message, in a headline
 MAX_TAIL = 400  # from its end
+Limit = Literal["deadline", "stall"]
+"""Limit of a world: seconds in all, or seconds without progress."""
+SEE_TRACEBACK = "The traceback below is from that rank."
+"""Hint of a verdict that has no better one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,28 @@ UNKNOWN = Phase(-1, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of the user's code; as text, and in documents, ``train.py:12 in step``.
+
+    Attributes:
+        file: Path of the file.
+        line: Line number; 0 if the line is unknown, whose text is empty.
+        function: Function that contains the line, ``<module>`` at the top level.
+    """
+
+    file: str = ""
+    line: int = 0
+    function: str = "<module>"
+
+    def __str__(self) -> str:
+        """Return the line as text."""
+        where = "" if self.function == "<module>" else f" in {self.function}"
+        return f"{PurePath(self.file).name}:{self.line}{where}" if self.line else ""
+
+    document = __str__
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadPosition:
     """Position of threads other than the main thread.
 
@@ -97,7 +124,7 @@ class ThreadPosition:
 
     threads: int
     collective: str
-    source_line: str
+    source_line: CodeLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +133,14 @@ class Position:
 
     Attributes:
         collective: Function of torch.distributed that it was waiting in; empty if none.
-        source_line: Innermost line of the user's code, ``train.py:12 in step``.
+        source_line: Innermost line of the user's code.
         callers: Lines that called this function, nearest first, at most two.
         others: Its other threads that run the user's code.
     """
 
     collective: str
-    source_line: str
-    callers: tuple[str, ...] = ()
+    source_line: CodeLine
+    callers: tuple[CodeLine, ...] = ()
     others: tuple[ThreadPosition, ...] = ()
 
 
@@ -157,6 +184,8 @@ class Raised(Outcome):
     Attributes:
         consequence: True if the rank only lost a peer, or waited for one that never arrived.
         missing: Ranks that it waited for, if the backend named them (a monitored barrier).
+        why: Reason, if it is an error of distdemo, whose message is what happened.
+        hint: What to try, if it is an error of distdemo.
     """
 
     kind: ClassVar[str] = "raised"
@@ -164,6 +193,8 @@ class Raised(Outcome):
     type: str
     message: str
     traceback: str
+    why: str = ""
+    hint: str = ""
     consequence: bool = False
     missing: tuple[int, ...] = ()
 
@@ -223,6 +254,7 @@ class Verdict:
         ranks: Ranks at fault; empty if none is (all wait for each other).
         consequences: Ranks that failed or waited because of them.
         traceback: Traceback of the first rank at fault, or of one that names it; empty if none.
+        limit: Limit that passed, or None.
     """
 
     what: str
@@ -231,6 +263,7 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     traceback: str = ""
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice, takewhile
 from pathlib import PurePath
 
-from distdemo.launcher.records import Position, ThreadPosition
+from distdemo.launcher.records import CodeLine, Position, ThreadPosition
 
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """Signal that requests a stack: a real-time signal, which programs rarely use."""
@@ -67,7 +67,7 @@ def locate(stacks: str) -> Position | None:
     rows = [
         ThreadPosition(count, other.collective, other.source_line)
         for other, count in others.items()
-        if other is not None and other.source_line
+        if other is not None and other.source_line.line
     ]
     return replace(position, others=tuple(rows[:MAX_OTHERS]))
 
@@ -90,31 +90,28 @@ def _position(stack: str) -> Position | None:
         elif not is_library(file):
             if frame is innermost and ".wait(" in linecache.getline(file, int(frame["line"])):
                 collective = "wait"  # a handle's method is C++ and has no frame
-            line = source_line(file, int(frame["line"]), function)
-            return Position(collective, line, _callers(frames[depth + 1 :]))
+            return Position(collective, _line(frame), _callers(frames[depth + 1 :]))
         elif (
             any(package in file.replace("\\", "/") for package in _WAITS)
             and not function.startswith("_")
             and function != "wrapper"
         ):
             collective = function  # the outermost function is the one that the user called
-    return Position(collective, "")
+    return Position(collective, CodeLine())
 
 
-def _callers(frames: list[dict[str, str]]) -> tuple[str, ...]:
+def _callers(frames: list[dict[str, str]]) -> tuple[CodeLine, ...]:
     """Return the nearest lines of the user's code in these frames."""
     lines = (
-        source_line(frame["file"], int(frame["line"]), frame["function"])
+        _line(frame)
         for frame in takewhile(lambda frame: not is_ours(frame["file"]), frames)
         if not is_library(frame["file"])
     )
     return tuple(islice(lines, MAX_CALLERS))
 
 
-def source_line(file: str, line: int, function: str) -> str:
-    """Return ``train.py:12 in step``, without the function at the top level of a module."""
-    where = "" if function == "<module>" else f" in {original_name(function)}"
-    return f"{PurePath(file).name}:{line}{where}"
+def _line(frame: dict[str, str]) -> CodeLine:
+    return CodeLine(frame["file"], int(frame["line"]), original_name(frame["function"]))
 
 
 def is_ours(file: str) -> bool:

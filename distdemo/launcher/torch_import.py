@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any
 
 from distdemo.errors import UsageError
 from distdemo.signals import uninterruptible
@@ -79,6 +80,13 @@ def fork_hazard() -> str | None:
         if time.monotonic() > until:
             return f"this process has {len(now)} threads"
         time.sleep(0.005)
+
+
+def seed_numpy(seed: int | None = None) -> None:
+    """Seed NumPy's global generator, if NumPy is loaded; None for a seed of the system."""
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(seed)
 
 
 def load_compiler(modules: Sequence[str] = ()) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from distdemo.launcher.records import (
+    SEE_TRACEBACK,
     Died,
+    Limit,
     Lost,
     Outcome,
     Raised,
@@ -64,15 +67,7 @@ def judge(
         return _missing_at_barrier(accuser, outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        what = f"Timed out after {world.deadline:g} s"
-        limit = "timeout"
-        if stalled and world.stall is not None:
-            what = f"No progress for {world.stall:g} s"
-            if world.user_program is not None or world.silent:
-                what = f"For {world.stall:g} s no rank wrote anything or used the processor"
-            limit = "stall limit"
-        longer = f"If the ranks are just slow, raise the {limit}."
-        return _timed_out(what, longer, late, outcomes, stalled=stalled)
+        return _timed_out(world, late, outcomes, "stall" if stalled else "deadline")
     if affected:
         return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -81,12 +76,8 @@ def judge(
 def interrupted(outcomes: Sequence[Outcome]) -> Verdict:
     """Return the verdict for a world that a signal ended: no rank is at fault."""
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
-    why = (
-        _timed_out("", "", late, outcomes, stalled=False).why
-        if late
-        else "All its ranks were stopped."
-    )
-    return Verdict("The run was interrupted.", why, "")
+    why = _positions(late, _absent(late, outcomes), outcomes) if late else ""
+    return Verdict("The run was interrupted.", why or "All its ranks were stopped.", "")
 
 
 def names_cause(judged: Verdict | None, outcomes: Sequence[Outcome]) -> bool:
@@ -139,11 +130,8 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
         said = headline(first.message)
-        hint = "The traceback below is from that rank."
-        if first.type == "UsageError":  # its message has a reason and a hint
-            said, why, advice = (*first.message.splitlines(), "", "", "")[:3]
-            reason = f"{why} {reason}".strip()
-            hint = advice or hint
+        hint = first.hint or SEE_TRACEBACK
+        reason = f"{first.why} {reason}"
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         if first.consequence:
             hint = "No rank reported another cause: one may have destroyed its process group early."
@@ -157,7 +145,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
 
 def _reached(world: WorldSpec, outcome: Outcome) -> str:
     """Return what is known of how far a rank got: its line and last call, or its phase."""
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     facts = [f"It was at {line}."] if line else []
     if outcome.last_call:
         facts.append(f"Its last call was {outcome.last_call}.")
@@ -216,20 +204,28 @@ def _missing_at_barrier(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict
 # ---------------------------------------------------------------------------------------- timeout
 
 
+def limit_text(world: WorldSpec, limit: Limit) -> str:
+    """Return the beginning of a sentence on a world that ended at this limit."""
+    if limit == "deadline" or world.stall is None:
+        return f"Timed out after {world.deadline:g} s"
+    if world.user_program is not None or world.silent:
+        return f"For {world.stall:g} s no rank wrote anything or used the processor"
+    return f"No progress for {world.stall:g} s"
+
+
 def _timed_out(
-    what: str, longer: str, late: list[TimedOut], outcomes: Sequence[Outcome], *, stalled: bool
+    world: WorldSpec, late: list[TimedOut], outcomes: Sequence[Outcome], limit: Limit
 ) -> Verdict:
     """Return the verdict for ranks that were still running; a deadlock only if they stalled."""
-    if all(outcome.phase.step < 0 for outcome in late):
-        why = "The system was still starting them."
-        return Verdict(f"{what}: no rank had started.", why, longer)
+    what = limit_text(world, limit)
+    stalled = limit == "stall"
+    longer = f"If the ranks are just slow, raise the {'stall limit' if stalled else 'timeout'}."
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
-    shown = [ranks[0] for ranks in (guilty, waiting) if ranks]
-    why = " ".join(
-        f"Rank {rank} {_activity(outcomes[rank])}.{_other_threads(outcomes[rank])}"
-        for rank in shown
-    )
+    why = _positions(late, guilty, outcomes)
+    if not why:
+        what += ": no rank had started."
+        return Verdict(what, "The system was still starting them.", longer, limit=limit)
     if not guilty:
         doing = "are waiting for each other" if stalled else "were in calls that wait for others"
         what += f": {ranks_of(waiting).lower()} {doing}."
@@ -245,7 +241,18 @@ def _timed_out(
         what += (
             f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {state}."
         )
-    return Verdict(what, why, longer, guilty, waiting)
+    return Verdict(what, why, longer, guilty, waiting, limit=limit)
+
+
+def _positions(late: list[TimedOut], guilty: tuple[int, ...], outcomes: Sequence[Outcome]) -> str:
+    """Describe where a rank at fault and one that waits were; empty if no rank had started."""
+    if all(outcome.phase.step < 0 for outcome in late):
+        return ""
+    waiting = (outcome.rank for outcome in late if outcome.rank not in guilty)
+    return " ".join(
+        f"Rank {rank} {_activity(outcomes[rank])}.{_other_threads(outcomes[rank])}"
+        for rank in (*guilty[:1], *islice(waiting, 1))
+    )
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
@@ -277,7 +284,7 @@ def _activity(outcome: Outcome) -> str:
     if outcome.phase.step < 0:
         return "never started"
     phase = outcome.phase.name
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     if not isinstance(outcome, TimedOut):
         return f"was at {line}" if line else f"last reported that it had {phase}"
     if outcome.where is None:

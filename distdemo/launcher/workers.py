@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from importlib import import_module
@@ -92,10 +92,12 @@ class Callbacks:
     relay: Relay | None = None
 
 
+@dataclass(slots=True)
 class Peers:
     """Ranks of the world that other processes started; a world on one machine has none.
 
     Attributes:
+        awaited: Number of these ranks whose outcomes this process waits for.
         outcomes: Outcomes of these ranks so far.
         failed_at: Time of the first failure among them, on the monotonic clock, or None.
         failed: True if one of them failed before this process stopped the world.
@@ -103,22 +105,17 @@ class Peers:
         interrupted: True if a signal to another process ended its ranks.
     """
 
-    def __init__(self) -> None:
-        self.outcomes: dict[int, Outcome] = {}
-        self.failed_at: float | None = None
-        self.failed = False
-        self.stalled = False
-        self.interrupted = False
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Host of each rank of the world; empty if all are on this host, or unknown."""
-        return ()
+    awaited: int = 0
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    failed_at: float | None = None
+    failed: bool = False
+    stalled: bool = False
+    interrupted: bool = False
 
     @property
     def running(self) -> bool:
         """True if this process must wait for the outcomes of other ranks."""
-        return False
+        return len(self.outcomes) < self.awaited
 
 
 class Workers:
@@ -169,6 +166,7 @@ class Workers:
         self._failed_at: float | None = None
         self._progress_at: float | None = None  # None until the first message of a rank
         self._ended_early = False
+        self._is_showing = False  # True within the callback for output, and after it has raised
         self._activity: Activity | None = None
 
     # ------------------------------------------------------------------------------------ starting
@@ -352,11 +350,10 @@ class Workers:
 
     def _show(self, rank: int, piece: bytes) -> None:
         """Pass output to the callback, unless the callback has raised."""
-        on_output = self._callbacks.on_output
-        if on_output is not None:
-            self._callbacks = replace(self._callbacks, on_output=None)
-            on_output(rank, piece)
-            self._callbacks = replace(self._callbacks, on_output=on_output)
+        if self._callbacks.on_output is not None and not self._is_showing:
+            self._is_showing = True
+            self._callbacks.on_output(rank, piece)
+            self._is_showing = False
 
     def _poll(self) -> None:
         if self._callbacks.on_output is not None:

@@ -82,7 +82,8 @@ def slide_files(number: int, command: str) -> dict[str, str | bytes]:
     Raises:
         DistdemoError: The command failed.
     """
-    from distdemo.cli.app import result_of
+    from distdemo.cli.app import function_of, result_of
+    from distdemo.cli.commands import find_command
     from distdemo.view.slide import draw_picture
 
     words = command.split()[1:]
@@ -97,7 +98,8 @@ def slide_files(number: int, command: str) -> dict[str, str | bytes]:
 
     draw = partial(draw_picture, title=command, blocks=blocks)
     start = f"slides/{number:02}-{name}"
-    pages = {suffix: result.exports[suffix] for suffix in result.exports if suffix == ".html"}
+    exports = function_of(find_command(words)[0]).info.exports
+    pages = {suffix: make for suffix, make in exports.items() if suffix == ".html"}
     return {
         **{f"{start}.{kind}": draw(kind) for kind in kinds},
         **{f"{start}{suffix}": page(result.record) for suffix, page in pages.items()},

@@ -150,7 +150,8 @@ def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:
         kind = "hang"
         what = ""
         if where := outcome.where:
-            what = f"in {where.collective or 'Python'} at {where.source_line.partition(' ')[0]}"
+            line = replace(where.source_line, function="<module>")
+            what = f"in {where.collective or 'Python'} at {line}"
     elif isinstance(outcome, Died):
         number = outcome.signal
         kind = "abort"

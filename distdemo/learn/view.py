@@ -141,7 +141,7 @@ def step_view(step: Example, sign: Signs) -> Iterator[Block]:
         yield Paragraph(text)
     yield Paragraph(program_text(step, sign), verbatim=True)
     yield Paragraph()
-    yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
+    yield Paragraph(f"{step.question} ({step.form})", "bold")
 
 
 def help_view(step: Example, _: Signs) -> Iterator[Block]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distdemo import words
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
 from distdemo.ops.barrier import Barrier
 from distdemo.ops.broadcast import Broadcast
-from distdemo.ops.contract import Op
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.gather import Gather
 from distdemo.ops.p2p import PointToPoint
 from distdemo.ops.reduce import Reduce
@@ -34,28 +36,36 @@ REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
 
 def find(name: str) -> Op | None:
     """Return the op of this name, as written by torch, MPI, NCCL or the command line."""
-    return _BY_LETTERS.get(_letters(name))
+    op, form = resolve(name) or (None, None)
+    return op if op is not None and form == op.all_forms[0] else None
 
 
-def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
-    """Return the op with this name or torch call, and the flags that select it, or None.
+def resolve(name: str) -> tuple[Op, Form] | None:
+    """Return the op with this name or torch call, and the form that it means, or None.
 
-    ``isend`` is ``p2p --nonblocking``, ``allreduce`` is ``all-reduce``.
+    ``isend`` is the non-blocking form of p2p.
     """
-    op = find(name)
-    return _CALLS.get(_letters(name)) if op is None else (op, ())
+    return _BY_LETTERS.get(_letters(name))
 
 
 def _letters(name: str) -> str:
     return words.letters(words.without_prefix(name))
 
 
-NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(words.OPS)
+def _named() -> Iterator[tuple[str, tuple[Op, Form]]]:
+    """Yield names of torch, MPI and NCCL with their meaning; of two, the last one counts."""
+    for op in _ALL:
+        for form in reversed(op.all_forms):  # the default form is first
+            for name in (*form.calls, form.older):
+                yield name, (op, form)
+        yield op.name, (op, op.all_forms[0])
+    for name, meaning in words.meanings("operation").items():
+        torch_name, _, flags = meaning.partition(" ")
+        op = REGISTRY[torch_name]
+        yield name, (op, next(form for form in op.all_forms if form.flags == flags))
+
+
+_FORMS = {name: meaning for name, meaning in _named() if name}
+NAMES = tuple(_FORMS)
 """Names of torch, MPI and NCCL for the ops and their forms."""
-_BY_LETTERS = {_letters(op.name): op for op in _ALL}
-_CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
-for _name, _means in words.OPS.items():
-    _torch_name, *_flags = _means.split()
-    _CALLS[_letters(_name)] = (REGISTRY[_torch_name], tuple(_flags))
-    if not _flags:
-        _BY_LETTERS[_letters(_name)] = REGISTRY[_torch_name]
+_BY_LETTERS = {_letters(name): meaning for name, meaning in _FORMS.items()}

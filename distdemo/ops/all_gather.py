@@ -23,26 +23,26 @@ class AllGather(Op):
     name = "all_gather"
     takes = frozenset({"async_op", "variant", "uneven", "sizes", "objects"})
     forms = (
-        Form("list", "all_gather", {"objects": False, "variant": "list"}),
+        Form("list", ("all_gather",), {"objects": False, "variant": "list"}),
         Form(
             "single",
-            "all_gather_single",
+            ("all_gather_single",),
             {"objects": False, "variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="Every rank gets all tensors, concatenated into one.",
             since="2.13",
             older="all_gather_into_tensor",  # deprecated since then
         ),
         Form(
             "uneven",
-            "all_gather, twice",
+            ("all_gather", "all_gather"),
             {"objects": False, "variant": "uneven"},
-            "--uneven",
+            {"uneven": True},
             frozenset({"async_op", "variant", "shape"}),
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
             uneven=True,
         ),
-        Form.objects("all_gather_object", "Every rank gets every rank's object."),
+        Form.objects(("all_gather_object",), "Every rank gets every rank's object."),
     )
     list_after = True
     shares_own_piece = True

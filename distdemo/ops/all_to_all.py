@@ -25,28 +25,28 @@ class AllToAll(Op):
     name = "all_to_all"
     takes = frozenset({"async_op", "variant", "uneven", "splits"})
     forms = (
-        Form("list", "all_to_all", {"variant": "list", "splits": None}),
+        Form("list", ("all_to_all",), {"variant": "list", "splits": None}),
         Form(
             "single",
-            "all_to_all_single",
+            ("all_to_all_single",),
             {"variant": "single", "splits": None},
-            "--variant single",
+            {"variant": "single"},
             summary="The parts are concatenated in a single tensor.",
         ),
         Form(
             "uneven",
-            "all_to_all_single",
+            ("all_to_all_single",),
             {"variant": "single"},
-            "--uneven",
+            {"uneven": True},
             frozenset({"shape"}),
             summary="Parts of unequal lengths, in a single tensor.",
             uneven=True,
         ),
         Form(
             "uneven list",
-            "all_to_all",
+            ("all_to_all",),
             {"variant": "list"},
-            "--variant list --uneven",
+            {"variant": "list", "uneven": True},
             frozenset({"shape"}),
             summary="Parts of unequal lengths, as lists.",
             uneven=True,

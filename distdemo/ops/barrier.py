@@ -20,12 +20,12 @@ class Barrier(Op):
     name = "barrier"
     takes = frozenset({"async_op", "straggler", "monitored"})
     forms = (
-        Form("plain", "barrier", {"monitored": False}),
+        Form("plain", ("barrier",), {"monitored": False}),
         Form(
             "monitored",
-            "monitored_barrier",
+            ("monitored_barrier",),
             {"monitored": True},
-            "--monitored",
+            {"monitored": True},
             frozenset({"async_op"}),
             "A barrier with a timeout that names the ranks that didn't arrive.",
         ),

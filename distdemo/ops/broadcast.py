@@ -20,8 +20,8 @@ class Broadcast(Op):
     name = "broadcast"
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
-        Form("tensor", "broadcast", {"objects": False}),
-        Form.objects("broadcast_object_list", "Every rank gets a copy of the root's object."),
+        Form("tensor", ("broadcast",), {"objects": False}),
+        Form.objects(("broadcast_object_list",), "Every rank gets a copy of the root's object."),
     )
     root_is = "src"
     in_place = True

@@ -124,20 +124,20 @@ class Form:
 
     Attributes:
         name: ``list``, ``single``, ``objects``, ...; ``tensor`` if there is only one form.
-        calls: Newest name of the torch.distributed function.
-        since: Torch release that introduced this name; empty if all releases have it.
+        calls: Newest names of the torch.distributed functions, in the order of the calls.
+        since: Torch release that introduced the name; empty if all releases have it.
         older: Earlier name of the function; empty if there was none.
         settings: Fields of the spec that select this form.
-        flags: Flags of the command that select this form.
+        options: Options of the command that select this form.
         lacks: Options of the op that this form doesn't have.
         summary: One line, if the op's own summary doesn't fit.
         uneven: True if tensors or parts have unequal lengths, given by the spec's sizes or splits.
     """
 
     name: str
-    calls: str
+    calls: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    flags: str = ""
+    options: Mapping[str, str | bool] = field(default_factory=dict)
     # Its order differs between processes, and joined worlds compare the text of their cases.
     lacks: frozenset[str] = field(default=frozenset(), repr=False)
     summary: str = ""
@@ -146,14 +146,27 @@ class Form:
     older: str = ""
 
     @classmethod
-    def objects(cls, calls: str, summary: str) -> Form:
+    def objects(cls, calls: tuple[str, ...], summary: str) -> Form:
         """Return the form of an op that takes Python objects."""
-        return cls("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
+        return cls("objects", calls, {"objects": True}, {"objects": True}, OBJECTS_LACK, summary)
+
+    @property
+    def flags(self) -> str:
+        """Options that select this form, as text: ``--pattern ring --nonblocking``."""
+        options = self.options.items()
+        return " ".join(
+            f"--{name}" + ("" if value is True else f" {value}") for name, value in options
+        )
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the functions in the installed torch."""
+        return (self.older,) if self.older and torch_is_before(self.since) else self.calls
 
     @property
     def call(self) -> str:
-        """Name of the function in the installed torch."""
-        return self.older if self.older and torch_is_before(self.since) else self.calls
+        """Names of the functions in one word, such as ``send/recv``."""
+        return "/".join(dict.fromkeys(self.functions))
 
     @property
     def names(self) -> str:
@@ -161,13 +174,13 @@ class Form:
         if not self.since:
             return ""
         before = f"; earlier releases call it {self.older}, now deprecated" if self.older else ""
-        return f"{self.calls} was added in torch {self.since}{before}."
+        return f"{self.calls[0]} was added in torch {self.since}{before}."
 
     def lacking(self) -> str | None:
         """Return the reason why the installed torch doesn't have it, or None if it does."""
         if self.older or not self.since or not torch_is_before(self.since):
             return None
-        return f"{self.calls} requires torch {self.since}; this is torch {torch_version()}."
+        return f"{self.calls[0]} requires torch {self.since}; this is torch {torch_version()}."
 
     def fits(self, spec: Call) -> bool:
         """Return True if the spec selects this form."""
@@ -273,17 +286,7 @@ class Op(ABC):
     @property
     def all_forms(self) -> tuple[Form, ...]:
         """Forms of the op, including the implied one of an op that declares none."""
-        return self.forms or (Form("tensor", self.name),)
-
-    @property
-    def aliases(self) -> dict[str, list[str]]:
-        """Torch's names of the forms with the flags that select them, the default form first."""
-        flags: dict[str, list[str]] = {}
-        for form in self.all_forms:
-            for name in (*form.calls.split("/"), form.older):
-                if name.isidentifier():
-                    flags.setdefault(name, form.flags.split())
-        return flags
+        return self.forms or (Form("tensor", (self.name,)),)
 
     def form(self, spec: Call) -> Form:
         """Return the form that this spec selects, or the default one."""

@@ -24,16 +24,16 @@ class Gather(Op):
     name = "gather"
     takes = frozenset({"root", "async_op", "variant", "objects"})
     forms = (
-        Form("list", "gather", {"objects": False, "variant": "list"}),
+        Form("list", ("gather",), {"objects": False, "variant": "list"}),
         Form(
             "single",
-            "gather_single",
+            ("gather_single",),
             {"objects": False, "variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="The root gets all tensors, concatenated into one.",
             since="2.14",
         ),
-        Form.objects("gather_object", "The root gets every rank's object."),
+        Form.objects(("gather_object",), "The root gets every rank's object."),
     )
     list_after = True
     shares_own_piece = True

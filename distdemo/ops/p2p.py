@@ -53,36 +53,40 @@ class PointToPoint(Op):
     lazy = False  # without a connection, even irecv blocks until the peer sends
     smallest_world = 2
     forms = (
-        Form("blocking", "send/recv", {"objects": False, "pattern": "pair", "async_op": False}),
+        Form(
+            "blocking", ("send", "recv"), {"objects": False, "pattern": "pair", "async_op": False}
+        ),
         Form(
             "nonblocking",
-            "isend/irecv",
+            ("isend", "irecv"),
             {"objects": False, "pattern": "pair", "async_op": True},
-            "--nonblocking",
+            {"nonblocking": True},
             summary="The calls return immediately; the data is available after wait.",
         ),
         Form(
             "ring",
-            "send/recv",
+            ("send", "recv"),
             {"objects": False, "pattern": "ring", "async_op": False},
-            "--pattern ring",
+            {"pattern": "ring"},
             summary="Every rank sends to its right neighbour, in an order that can't deadlock.",
         ),
         Form(
             "ring nonblocking",
-            "isend/irecv",
+            ("isend", "irecv"),
             {"objects": False, "pattern": "ring", "async_op": True},
-            "--pattern ring --nonblocking",
+            {"pattern": "ring", "nonblocking": True},
             summary="The same ring, in which the order doesn't matter.",
         ),
         Form(
             "exchange",
-            "batch_isend_irecv",
+            ("batch_isend_irecv",),
             {"objects": False, "pattern": "exchange"},
-            "--pattern exchange",
+            {"pattern": "exchange"},
             summary="Every rank exchanges its tensor with both neighbours in one batch.",
         ),
-        Form.objects("send/recv_object_list", "One rank sends its object to another."),
+        Form.objects(
+            ("send_object_list", "recv_object_list"), "One rank sends its object to another."
+        ),
     )
     doc = OpDoc(
         summary="One rank sends its tensor to another.",

@@ -21,12 +21,12 @@ class ReduceScatter(Op):
     name = "reduce_scatter"
     takes = frozenset({"reduce_op", "async_op", "variant"})
     forms = (
-        Form("list", "reduce_scatter", {"variant": "list"}),
+        Form("list", ("reduce_scatter",), {"variant": "list"}),
         Form(
             "single",
-            "reduce_scatter_single",
+            ("reduce_scatter_single",),
             {"variant": "single"},
-            "--variant single",
+            {"variant": "single"},
             summary="The pieces to reduce are concatenated in a single tensor.",
             since="2.13",
             older="reduce_scatter_tensor",  # deprecated since then

@@ -21,8 +21,10 @@ class Scatter(Op):
     name = "scatter"
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
-        Form("list", "scatter", {"objects": False}),
-        Form.objects("scatter_object_list", "The root sends one object of its list to each rank."),
+        Form("list", ("scatter",), {"objects": False}),
+        Form.objects(
+            ("scatter_object_list",), "The root sends one object of its list to each rank."
+        ),
     )
     list_before = True
     shares_own_piece = True

@@ -8,6 +8,6 @@ From a run to its verdict::
     compare, placements           how far a tensor may differ, and how the ranks make it together
     judge, forward, backward      the first tensor that is wrong, and the verdict on it
     gaps                          what could not be compared
-    cases, hints                  what the verdicts know of a tensor, and their sentences
+    results, hints                what the verdicts know of a tensor, and their sentences
     remarks, view                 what else to say, and the table
 """

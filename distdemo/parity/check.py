@@ -22,11 +22,11 @@ class ParityError(DistdemoError):
     """
 
     def __init__(self, report: ParityReport) -> None:
-        from distdemo.parity.view import gap_text, gaps_hint, verdict_text
+        from distdemo.parity.view import gaps_hint, uncompared_texts, verdict_text
 
         found = report.difference
         if found is None:
-            why = "\n".join(map(gap_text, report.gaps))
+            why = "\n".join(uncompared_texts(report))
             super().__init__(verdict_text(report), why, gaps_hint(report))
         else:
             super().__init__(found.what, "\n".join(found.facts), found.hint)
@@ -89,7 +89,7 @@ def check_parity(
 
     report = ParityReport(None, world_size, reference_size)
     start_from = "keep" if own_start else "copy"
-    settings = Recording(steps, seed, start_from, without=tuple(without))
+    settings = Recording(steps, seed, start_from, excluded=tuple(without))
     report = measure_parity(report, settings, start)
     if report.failed_run and report.world is not None:
         raise WorldError(report.world)

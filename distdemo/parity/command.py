@@ -58,7 +58,7 @@ class ParityOptions(ProgramOptions, SizeOptions, StartOptions):
         bool,
         typer.Option("--own-start", help="Keep the initial parameters that each rank draws."),
     ] = False
-    without: Annotated[
+    excluded: Annotated[
         list[str] | None,
         typer.Option(
             "--except",
@@ -116,15 +116,16 @@ def parity(session: Session, options: ParityOptions) -> Result:
             options.steps,
             options.seed,
             "keep" if options.own_start else "copy",
-            without=tuple(options.without or ()),
+            excluded=tuple(options.excluded or ()),
         )
         report = measure_parity(report, recording, start)
-    from distdemo.parity.view import gaps_hint, gaps_text, parity_view, verdict_text
+    from distdemo.parity.view import gaps_hint, parity_view, uncompared_texts, verdict_text
 
     found = report.difference
     errors: tuple[Error, ...] = ()
     if found is not None:
         errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),)
-    elif report.gaps:
-        errors = (Error(verdict_text(report), gaps_text(report), gaps_hint(report)),)
+    elif not report.is_complete:
+        texts = " ".join(uncompared_texts(report))
+        errors = (Error(verdict_text(report), texts, gaps_hint(report)),)
     return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from distdemo.calls.records import Finding
+from distdemo.calls.exclusion import Exclusion
+from distdemo.calls.records import Finding, Gap
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.placements import (
     ROWS,
@@ -35,13 +35,13 @@ from distdemo.parity.records import (
     GRADIENTS,
     KINDS,
     Comparison,
-    Key,
     Mesh,
     Note,
     RankNotes,
     Reason,
+    TensorId,
 )
-from distdemo.parity.sketches import Sketch, distance
+from distdemo.parity.sketches import Sketch, distance, minus
 
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
 MOVED = 30
@@ -55,7 +55,7 @@ NEGLIGIBLE = 1e-3
 COARSE = 1e-4  # epsilon from which a type has half precision
 ACTIVATIONS = ("input", "output")
 """Kinds of tensors whose rows the ranks may share."""
-OWN = ("start", "initial", "parameter")
+PARAMETERS = ("start", "initial", "parameter")
 """Kinds of tensors that are parameters, which can't be partial."""
 
 
@@ -68,12 +68,16 @@ class RunNotes:
         world: Report on the world.
         printed: Output of rank 0.
         warnings: Possible errors in the ranks' calls.
+        stopped: Reason why the comparison of calls stopped early; or empty.
+        unseen: What the sanitizer couldn't look at.
     """
 
     written: Sequence[tuple[RankNotes, list[Sketch]]]
     world: WorldReport | None = None
     printed: str = ""
     warnings: tuple[Finding, ...] = ()
+    stopped: str = ""
+    unseen: tuple[Gap, ...] = ()
 
     @property
     def notes(self) -> tuple[RankNotes, ...]:
@@ -81,22 +85,22 @@ class RunNotes:
         return tuple(notes for notes, _ in self.written)
 
     @cached_property
-    def tables(self) -> list[dict[Key, tuple[Note, Sketch]]]:
+    def tables(self) -> list[dict[TensorId, tuple[Note, Sketch]]]:
         """Note and sketch of each tensor, per rank. The start that nothing replaced is initial."""
         tables = [
-            {note.key: (note, sketch) for note, sketch in zip(own.notes, sketches, strict=True)}
-            for own, sketches in self.written
+            {note.key: (note, sketch) for note, sketch in zip(of_rank.notes, sketches, strict=True)}
+            for of_rank, sketches in self.written
         ]
         for table in tables:
-            for key in [key for key in table if key[0] == "initial"]:
-                table.setdefault(("start", *key[1:]), table[key])
+            for key in [key for key in table if key.kind == "initial"]:
+                table.setdefault(key._replace(kind="start"), table[key])
         return tables
 
-    def sketches(self, key: Key) -> list[Sketch | None]:
+    def sketches(self, key: TensorId) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
         return [table[key][1] if key in table else None for table in self.tables]
 
-    def note(self, key: Key) -> Note | None:
+    def note(self, key: TensorId) -> Note | None:
         """Return the first rank's note of a tensor, or None."""
         return next((table[key][0] for table in self.tables if key in table), None)
 
@@ -108,7 +112,7 @@ class RunNotes:
         return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
     @property
-    def keys(self) -> dict[Key, None]:
+    def keys(self) -> dict[TensorId, None]:
         """Tensors of all ranks, in the order in which they were computed."""
         return {key: None for table in self.tables for key in table}
 
@@ -121,15 +125,15 @@ class Comparing:
         reference: Run on few ranks, usually one.
         moved: The same with parameters that were moved by one unit in the last place.
         ranks: Run on all ranks.
-        without: Patterns of names of tensors that are not asked about.
+        exclusion: Tensors that are not asked about.
     """
 
     reference: RunNotes
     moved: RunNotes
     ranks: RunNotes
-    without: Collection[str] = ()
-    _tolerances: dict[Key, Tolerance] = field(default_factory=dict)
-    _references: dict[Key, list[Sketch]] = field(default_factory=dict)
+    exclusion: Exclusion = field(default_factory=Exclusion)
+    _tolerances: dict[TensorId, Tolerance] = field(default_factory=dict)
+    _references: dict[TensorId, list[Sketch]] = field(default_factory=dict)
 
     # --------------------------------------------------------------------------------- the order
 
@@ -144,59 +148,51 @@ class Comparing:
         return min(notes.steps for run in self.runs for notes in run.notes)
 
     @cached_property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[TensorId]:
         """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
         steps = range(self.steps) if self.steps else [EVALUATION, 0]
         keys = {key: at for at, key in enumerate(self.reference.keys)}
 
-        def place(key: Key) -> tuple[int, int, int]:
+        def place(key: TensorId) -> tuple[int, int, int]:
             kind, step, _ = key
             order = KINDS.index("output" if kind == "input" else kind)
             return -1 if kind in ("start", "initial") else step, order, keys[key]
 
-        chosen = [
-            key
-            for key in keys
-            if (key[1] in steps or key[0] in ("start", "initial")) and not self.is_excepted(key)
-        ]
-        return sorted(chosen, key=place)
-
-    def is_excepted(self, key: Key) -> bool:
-        """Return True if a tensor is not asked about."""
-        return any(fnmatchcase(key[2], pattern) for pattern in self.without)
+        compared = (key for key in keys if key.step in steps or key.kind in ("start", "initial"))
+        asked = [key for key in compared if not self.exclusion.excludes(key.name)]
+        return sorted(asked, key=place)
 
     @cached_property
     def learns(self) -> bool:
         """True if the reference has computed a gradient that isn't zero, or changed a parameter."""
-        for kind, step, name in self.keys:
-            if kind in ("gradient", "parameter"):
-                before = self.reference.sketches(("initial", 0, name))
-                own = self.reference.sketches((kind, step, name))
-                for part, start in zip(own, before, strict=True):
-                    is_gradient = kind == "gradient"
+        for key in self.keys:
+            if key.kind in ("gradient", "parameter"):
+                runs = map(self.reference.sketches, (key, key.initial))
+                for part, start in zip(*runs, strict=True):
+                    is_gradient = key.kind == "gradient"
                     if part and (part.norm if is_gradient else start and distance(part, start)[0]):
                         return True
         return False
 
     # ------------------------------------------------------------------------------- the tensors
 
-    def parts(self, key: Key) -> list[Sketch | None]:
+    def parts(self, key: TensorId) -> list[Sketch | None]:
         """Return each rank's sketch; a parameter that has no gradient has zeros."""
         kind, step, name = key
         parts = self.ranks.sketches(key)
         if kind == "clipped":  # not every rank may have clipped
-            own = self.ranks.sketches(("gradient", step, name))
-            parts = [part or other for part, other in zip(parts, own, strict=True)]
+            unclipped = self.ranks.sketches(TensorId("gradient", step, name))
+            parts = [part or other for part, other in zip(parts, unclipped, strict=True)]
         if kind == "gradient":
-            own = self.ranks.sketches(("parameter", step, name))
+            parameters = self.ranks.sketches(TensorId("parameter", step, name))
             parts = [
                 parameter.scaled(0.0) if part is None and parameter is not None else part
-                for part, parameter in zip(parts, own, strict=True)
+                for part, parameter in zip(parts, parameters, strict=True)
             ]
         holders = self._holders(key)
         return [part if rank in holders else None for rank, part in enumerate(parts)]
 
-    def _holders(self, key: Key) -> Collection[int]:
+    def _holders(self, key: TensorId) -> Collection[int]:
         """Return the ranks whose tensor counts; all ranks if there are no such ranks.
 
         These are the ranks whose optimizer updates a parameter: with ZeRO, one rank updates it and
@@ -216,8 +212,8 @@ class Comparing:
             ranks = ranks or self._users(name)
         elif kind == "parameter":
             ranks = self._users(name)
-        elif key in self._ends:
-            stage = self.parts(self._ends[key])
+        elif key in self.ends:
+            stage = self.parts(self.ends[key])
             ranks = [rank for rank, part in enumerate(stage) if part is not None]
         elif kind == "output":
             ranks = self._owners.get(name, ())
@@ -255,53 +251,54 @@ class Comparing:
         return owners
 
     @cached_property
-    def _ends(self) -> dict[Key, Key]:
+    def ends(self) -> dict[TensorId, TensorId]:
         """First module of each step by the model's input, and last module by its output.
 
         Only ranks that have this module have that input or output: others are a pipeline's stages.
         """
-        ends: dict[Key, Key] = {}
+        ends: dict[TensorId, TensorId] = {}
         inputs = set()
         for key in self.reference.keys:
             kind, step, name = key
             if kind == "input":
                 inputs.add(key)
             elif kind == "output" and name != "model":
-                own = ("input", step, "input")
-                if own in inputs:  # not of what is called before the model
-                    ends.setdefault(own, key)
-                ends[("output", step, "model")] = key
+                model_input = TensorId("input", step, "input")
+                if model_input in inputs:  # not of what is called before the model
+                    ends.setdefault(model_input, key)
+                ends[TensorId("output", step, "model")] = key
         return ends
 
-    def first_output(self, key: Key) -> Key | None:
-        """Return the first module that is called with the model's input."""
-        return self._ends.get(key)
-
-    def references(self, key: Key) -> list[Sketch]:
+    def references(self, key: TensorId) -> list[Sketch]:
         """Return the tensor of the reference; of several ranks, each that they may make."""
         if key not in self._references:
             parts = self.reference.sketches(key)
             grid = np.empty(len(parts), dtype=object)
             grid[:] = parts
-            ways = self._ways(key, grid.squeeze())  # no axis of size 1
-            self._references[key] = [whole for _, whole in ways]
+            combined = self._combinations(key, grid.squeeze())  # no axis of size 1
+            self._references[key] = [whole for _, whole in combined]
         return self._references[key]
 
-    def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
+    def _combinations(self, key: TensorId, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
         note = self.reference.note(key)
-        is_number = note is not None and key[0] in ("output", "loss") and note.dims == (0,)
-        senseless = {"mean": not is_number, ROWS: key[0] not in ACTIVATIONS, "P": key[0] in OWN}
-        without = {way for way, is_senseless in senseless.items() if is_senseless}
-        return combinations(parts, self.tolerance(key), without)
+        is_number = note is not None and key.kind in ("output", "loss") and note.dims == (0,)
+        senseless = set()
+        if not is_number:
+            senseless.add("mean")
+        if key.kind not in ACTIVATIONS:
+            senseless.add(ROWS)
+        if key.kind in PARAMETERS:
+            senseless.add("P")
+        return combinations(parts, self.tolerance(key), senseless)
 
-    def tolerance(self, key: Key) -> Tolerance:
+    def tolerance(self, key: TensorId) -> Tolerance:
         """Return how far a tensor may be from the reference."""
         if key not in self._tolerances:
             self._tolerances[key] = self._tolerance(key)
         return self._tolerances[key]
 
-    def _tolerance(self, key: Key) -> Tolerance:
+    def _tolerance(self, key: TensorId) -> Tolerance:
         sums, squares = self._movement(key)
         factor = MOVED if self.reference.epsilon < COARSE else MOVED_COARSE
         sums, squares = factor * sums, factor * squares
@@ -310,21 +307,21 @@ class Comparing:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
                 alike = 0.0
-                if key[0] in GRADIENTS:
+                if key.kind in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
                     alike = self._summed_rows(key) / 8
                 spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
-                largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
+                largest = max(float(np.linalg.norm(column)) for column in sketch.squares or ())
                 squares = max(squares, max(4, 2 * alike) * eps * largest)
-                if key[0] == "parameter":
+                if key.kind == "parameter":
                     share, moved = self._update(key, table)
                     sums = max(sums, share * moved)
                     ratio = min(1.0, moved / sketch.norm) if sketch.norm > 0 else 0.0
                     squares = max(squares, 2 * share * ratio * largest)
         return Tolerance(sums, squares)
 
-    def _summed_rows(self, key: Key) -> int:
+    def _summed_rows(self, key: TensorId) -> int:
         """Return the number of rows over which a gradient is a sum, at most ``MAX_ROWS``.
 
         Rows that are alike, as under a loss that is a sum, are rounded alike. In half precision
@@ -332,54 +329,56 @@ class Comparing:
         """
         if self.reference.epsilon >= COARSE:
             return 0
-        module = self.reference.note(("output", key[1], key[2].rpartition(".")[0]))
+        module = self.reference.note(TensorId("output", key.step, key.name.rpartition(".")[0]))
         return min(module.rows if module else 0, MAX_ROWS)
 
-    def _update(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> tuple[float, float]:
+    def _update(
+        self, key: TensorId, table: Mapping[TensorId, tuple[Note, Sketch]]
+    ) -> tuple[float, float]:
         """Return the relative tolerance of a parameter's gradient, and how far it has moved."""
-        gradient, first = self.last_gradient(key), ("initial", 0, key[2])
+        gradient, first = self.last_gradient(key), key.initial
         if gradient not in table or first not in table or not table[gradient][1].norm > 0:
             return 0.0, 0.0
         share = self.tolerance(gradient).sums / table[gradient][1].norm
         return share, distance(table[key][1], table[first][1])[0]
 
-    def last_gradient(self, parameter: Key) -> Key:
+    def last_gradient(self, parameter: TensorId) -> TensorId:
         """Return the gradient that the optimizer used: the clipped one, if there is one."""
-        clipped = "clipped", *parameter[1:]
-        return clipped if self.ranks.note(clipped) else ("gradient", *parameter[1:])
+        clipped = parameter._replace(kind="clipped")
+        return clipped if self.ranks.note(clipped) else parameter._replace(kind="gradient")
 
-    def _movement(self, key: Key) -> tuple[float, float]:
+    def _movement(self, key: TensorId) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""
         sums = squares = 0.0
         runs = (self.reference, self.moved)
         pairs = zip(*(run.sketches(key) for run in runs), strict=True)
-        starts = zip(*(run.sketches(("initial", 0, key[2])) for run in runs), strict=True)
+        starts = zip(*(run.sketches(key.initial) for run in runs), strict=True)
         for (one, other), (start, moved_start) in zip(pairs, starts, strict=True):
             if one and other:
-                is_moved = key[0] == "parameter" and start and moved_start
-                back = _minus(other, _minus(moved_start, start)) if is_moved else other
+                is_moved = key.kind == "parameter" and start and moved_start
+                back = minus(other, minus(moved_start, start)) if is_moved else other
                 one_sums, one_squares = distance(one, back)
                 if math.isfinite(one_sums):
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares
 
-    def is_blind(self, key: Key) -> bool:
+    def is_blind(self, key: TensorId) -> bool:
         """Return True if a tensor that is a tenth smaller would agree: then nothing is compared.
 
         A tensor that is zero but for rounding is compared with what others of its kind have: nearly
         nothing beside them. A parameter is compared if the gradient of its step is.
         """
         gradient = self.last_gradient(key)
-        if key[0] == "parameter" and gradient in self.reference.tables[0]:
+        if key.kind == "parameter" and gradient in self.reference.tables[0]:
             return self.is_blind(gradient)
         is_negligible = self.tolerance(key).sums <= NEGLIGIBLE * self._largest.get(key[:2], 0.0)
         return not is_negligible and self._is_coarse(key)
 
-    def _is_coarse(self, key: Key) -> bool:
+    def _is_coarse(self, key: TensorId) -> bool:
         tolerance = self.tolerance(key)
         return any(
-            own.norm > 0 and tolerance.deviation(own.scaled(SMALLER), own) <= 1
-            for own in self.references(key)
+            whole.norm > 0 and tolerance.deviation(whole.scaled(SMALLER), whole) <= 1
+            for whole in self.references(key)
         )
 
     @cached_property
@@ -387,37 +386,37 @@ class Comparing:
         """Norm of the largest tensor of each kind and step that is compared."""
         largest: dict[tuple[str, int], float] = {}
         for key in self.keys:
-            norm = max((own.norm for own in self.references(key)), default=0.0)
+            norm = max((whole.norm for whole in self.references(key)), default=0.0)
             if norm > largest.get(key[:2], 0.0) and not self._is_coarse(key):
                 largest[key[:2]] = norm
         return largest
 
     # ------------------------------------------------------------------------------- the results
 
-    def explanations(self, mesh: Mesh, keys: Iterable[Key]) -> dict[Key, Explanation]:
+    def explanations(self, mesh: Mesh, keys: Iterable[TensorId]) -> dict[TensorId, Explanation]:
         """Return how each of these tensors is spread over the ranks of a mesh."""
-        results: dict[Key, Explanation] = {}
+        results: dict[TensorId, Explanation] = {}
         usual: Placement = ()
         for key in keys:
-            ways = self._ways(key, in_shape(mesh, self.parts(key)))
-            own = usual if key[0] == "output" else ()
-            if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
-                own = results["initial", 0, key[2]].placement
-            results[key] = explain(self.references(key), ways, self.tolerance(key), own)
-            if key[0] in GRADIENTS and not results[key].holds:
+            combined = self._combinations(key, in_shape(mesh, self.parts(key)))
+            alike = usual if key.kind == "output" else ()
+            if key.kind in GRADIENTS and key.initial in results:
+                alike = results[key.initial].placement
+            results[key] = explain(self.references(key), combined, self.tolerance(key), alike)
+            if key.kind in GRADIENTS and not results[key].holds:
                 results[key] = self._on_steppers(key) or results[key]
-            if key[0] in (*OWN, *GRADIENTS) and not results[key].holds:
+            if key.kind in (*PARAMETERS, *GRADIENTS) and not results[key].holds:
                 is_piece = fits(in_shape(mesh, self.parts(key)), self.references(key)[0])
                 results[key] = replace(results[key], fits=is_piece)
-            if key[0] == "input":
+            if key.kind == "input":
                 usual = results[key].placement
         return results
 
     @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
-    def compare(self) -> tuple[Mesh, dict[Key, Explanation]]:
+    def compare(self) -> tuple[Mesh, dict[TensorId, Explanation]]:
         """Return the mesh that explains the most tensors, with their explanations."""
         present = [key for key in self.keys if any(self.ranks.sketches(key))]
-        best: tuple[Mesh, dict[Key, Explanation]] | None = None
+        best: tuple[Mesh, dict[TensorId, Explanation]] | None = None
         most = -1
         for mesh in meshes(self.ranks.notes):
             results = self.explanations(mesh, present)
@@ -430,24 +429,24 @@ class Comparing:
         assert best is not None, "there is always the mesh of one axis"
         mesh, results = best
         results = self._with_absent_gradients(mesh, results)
-        inputs = [result.placement for key, result in results.items() if key[0] == "input"]
-        own = (result.placement for key, result in results.items() if key[0] == "initial")
-        return named(mesh, inputs[0] if inputs else (), own), results
+        inputs = [result.placement for key, result in results.items() if key.kind == "input"]
+        starts = (result.placement for key, result in results.items() if key.kind == "initial")
+        return named(mesh, inputs[0] if inputs else (), starts), results
 
     def _with_absent_gradients(
-        self, mesh: Mesh, results: dict[Key, Explanation]
-    ) -> dict[Key, Explanation]:
+        self, mesh: Mesh, results: dict[TensorId, Explanation]
+    ) -> dict[TensorId, Explanation]:
         """Return the results with gradients that no rank has, of parameters that are wrong."""
         wrong = wrong_parameters(results)
         absent = [
             key
             for key in self.keys
-            if key[0] == "gradient" and key not in results and key[1:] in wrong
+            if key.kind == "gradient" and key not in results and key[1:] in wrong
         ]
         results |= self.explanations(mesh, absent)
         return {key: results[key] for key in self.keys if key in results}
 
-    def _on_steppers(self, key: Key) -> Explanation | None:
+    def _on_steppers(self, key: TensorId) -> Explanation | None:
         """Return the result for a gradient that is right on all ranks that need it, or None.
 
         These may be any ranks, such as those of a tied parameter in two stages.
@@ -458,13 +457,13 @@ class Comparing:
         ranks = ",".join(map(str, parts))
         return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
 
-    def incomparable(self, key: Key, result: Explanation) -> Reason | Literal[""]:
+    def incomparable(self, key: TensorId, result: Explanation) -> Reason | Literal[""]:
         """Return the reason why a tensor can't be compared, or an empty text."""
-        if key[0] in (*OWN, *GRADIENTS) and not result.fits:
+        if key.kind in (*PARAMETERS, *GRADIENTS) and not result.fits:
             return "shape"
-        if key[0] == "initial" and not result.exact and key[2] in self.unplaced:
+        if key.kind == "initial" and not result.exact and key.name in self.unplaced:
             return "start"
-        is_proof = key[0] not in ("start", "initial") and result.holds
+        is_proof = key.kind not in ("start", "initial") and result.holds
         return "tolerance" if is_proof and self.is_blind(key) else ""
 
     @cached_property
@@ -472,13 +471,13 @@ class Comparing:
         """Names of parameters that could not be given the reference's initial values."""
         return {name for notes in self.ranks.notes for name in notes.unplaced}
 
-    def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
+    def comparisons(self, results: Mapping[TensorId, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""
         return tuple(
-            self._comparison(key, result) for key, result in results.items() if key[0] != "start"
+            self._comparison(key, result) for key, result in results.items() if key.kind != "start"
         )
 
-    def _comparison(self, key: Key, result: Explanation) -> Comparison:
+    def _comparison(self, key: TensorId, result: Explanation) -> Comparison:
         kind, step, name = key
         note = self.reference.note(key)
         norm = max((part.norm for part in self.references(key)), default=0.0)
@@ -498,17 +497,14 @@ class Comparing:
         )
 
 
-def wrong_parameters(results: Mapping[Key, Explanation]) -> set[tuple[int, str]]:
+def wrong_parameters(results: Mapping[TensorId, Explanation]) -> set[tuple[int, str]]:
     """Return the steps and names of parameters that are wrong after a step."""
-    return {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+    return {
+        key[1:] for key, result in results.items() if key.kind == "parameter" and not result.exact
+    }
 
 
 def enclosing(name: str) -> list[str]:
     """Return the names of the modules around a module or parameter, the innermost first."""
     parts = name.split(".")
     return [*(".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)), "model"]
-
-
-def _minus(one: Sketch, other: Sketch) -> Sketch:
-    columns = zip(one.columns, other.columns, strict=True)
-    return Sketch(one.dims, tuple(mine - its for mine, its in columns))

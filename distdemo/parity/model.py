@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Attributes with which torch's wrappers hold the user's module."""
+from distdemo.observe.names import NAMES, WRAPPED
+
 WRAPPER = "\0"
 """Name of modules that only wrap another one."""
 
@@ -23,9 +23,9 @@ class Model:
     """Modules and parameters of the program, by name. None of them is kept alive."""
 
     def __init__(self) -> None:
+        self.names = NAMES
         self._first: weakref.ref[nn.Module] | None = None
         self._roots: WeakSet[nn.Module] = WeakSet()
-        self._parents: WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = WeakKeyDictionary()
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._homes: dict[str, tuple[weakref.ref[nn.Module], str]] = {}
         self._optimized: dict[str, weakref.ref[torch.Tensor]] = {}
@@ -34,11 +34,6 @@ class Model:
         """Return True for the first module with parameters that the program called."""
         return self._first is not None and innermost(module) is self._first()
 
-    def note_parent(self, module: nn.Module, _: str, child: nn.Module | None) -> None:
-        """Note that a module became the parent of another."""
-        if child is not None:
-            self._parents[child] = weakref.ref(module)
-
     def _top(self, module: nn.Module) -> nn.Module:
         """Return the outermost known module that holds a module.
 
@@ -46,8 +41,7 @@ class Model:
         """
         seen = {id(module)}
         while True:
-            known = self._parents.get(module)
-            parent = None if known is None else known()
+            parent = self.names.parent(module)
             if parent is None or id(parent) in seen or module not in parent.children():
                 return module
             seen.add(id(parent))
@@ -65,8 +59,10 @@ class Model:
             parameter = None if module is None else module._parameters.get(attribute)
             if parameter is not None and not is_lazy(parameter):
                 named[name] = parameter
-        optimized = {name: own() for name, own in self._optimized.items()}
-        return named | {name: own for name, own in optimized.items() if own is not None}
+        optimized = {name: parameter() for name, parameter in self._optimized.items()}
+        return named | {
+            name: parameter for name, parameter in optimized.items() if parameter is not None
+        }
 
     def holders(self) -> list[object]:
         """Return the objects that hold the parameters."""
@@ -91,9 +87,11 @@ class Model:
         else:
             self._first = weakref.ref(innermost(root))
         self._roots.add(root)
-        known = {id(own) for own in self.parameters().values()}
+        known = {id(parameter) for parameter in self.parameters().values()}
         self._walk(root, title, known)
-        return {name: own for name, own in self.parameters().items() if name not in before}
+        return {
+            name: parameter for name, parameter in self.parameters().items() if name not in before
+        }
 
     def _walk(self, module: nn.Module, name: str, known: set[int]) -> None:
         """Name the modules below one, and the parameters that aren't known by another name."""
@@ -139,8 +137,8 @@ def _wrapped(module: nn.Module) -> nn.Module | None:
             return module._modules[attribute]
     inner = module._modules.get("module")
     is_wrapper = isinstance(module, DistributedDataParallel | DataParallel)
-    own = [*module._parameters, *(name for name in module._modules if name != "module")]
-    return inner if is_wrapper or not own else None
+    others = [*module._parameters, *(name for name in module._modules if name != "module")]
+    return inner if is_wrapper or not others else None
 
 
 def innermost(module: nn.Module) -> nn.Module:

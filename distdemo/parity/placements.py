@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distdemo.parity.records import Axis, Mesh, RankNotes
-from distdemo.parity.sketches import Sketch, added, distance, joined
+from distdemo.parity.sketches import Sketch, added, distance, joined, summed
 
 Grid = NDArray[np.object_]
 """Sketch of each rank, or None, in the shape of the mesh."""
 Placement = tuple[str, ...]
-Way = Callable[[list[Sketch]], Sketch | None]
+Combine = Callable[[list[Sketch]], Sketch | None]
 ROWS = "S(batch)"
 MAX_AXES = 4
 CLEAR = 10  # multiple of a tolerance above which a sum is not zero
@@ -49,8 +49,8 @@ def meshes(notes: Sequence[RankNotes]) -> Iterator[Mesh]:
     ranks, those that have most of the program's groups first.
     """
     size = len(notes)
-    groups = {group for own in notes for group in own.groups}
-    created = dict.fromkeys(mesh for own in notes for mesh in own.meshes)
+    groups = {group for rank_notes in notes for group in rank_notes.groups}
+    created = dict.fromkeys(mesh for rank_notes in notes for mesh in rank_notes.meshes)
     names = {line: axis.name for mesh in created for axis, line in _lines(mesh) if axis.name}
     whole = [mesh for mesh in created if len(mesh.ranks) == size]
     others = [_row_major(shape, names) for shape in _factorisations(size)]
@@ -112,9 +112,15 @@ def named(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement
     return Mesh(tuple(map(Axis, names, mesh.shape)), mesh.ranks)
 
 
-def is_split_way(way: str) -> bool:
-    """Return True for ``S(0)``, ``S(1)`` and so on."""
-    return way.startswith("S(") and way != ROWS
+def split_dim(axis_placement: str) -> int | None:
+    """Return the dimension of ``S(0)``, ``S(1)`` and so on; None for other placements."""
+    is_split = axis_placement.startswith("S(") and axis_placement != ROWS
+    return int(axis_placement[2:-1]) if is_split else None
+
+
+def split_dims(placement: Placement) -> list[int]:
+    """Return the dimensions along which the axes split a tensor, one per axis that does."""
+    return [dim for dim in map(split_dim, placement) if dim is not None]
 
 
 # ---------------------------------------------------------------------------------- combinations
@@ -187,8 +193,8 @@ def combinations(
     """
     for at, order in enumerate(itertools.permutations(range(parts.ndim))):
         for placement, whole in _combined(parts, order, tolerance, without):
-            splits = list(filter(is_split_way, placement))
-            order_matters = len(splits) > len(set(splits))  # a dimension is split along two axes
+            dims = split_dims(placement)
+            order_matters = len(dims) > len(set(dims))  # a dimension is split along two axes
             if at == 0 or order_matters:
                 yield placement, whole
 
@@ -206,18 +212,20 @@ def _combined(
     moved = np.moveaxis(parts, axis, -1)
     lines = [list(line) for line in moved.reshape(-1, moved.shape[-1])]
     held = [[part for part in line if part] for line in lines]
-    for name, way in _ways(lines, tolerance):
+    for name, combine in _combiners(lines, tolerance):
         if name in without:
             continue
         wholes = np.empty(len(lines), dtype=object)
-        wholes[:] = [way(parts) if parts else None for parts in held]
+        wholes[:] = [combine(parts) if parts else None for parts in held]
         if all(whole is not None for whole, parts in zip(wholes, held, strict=True) if parts):
             reduced = wholes.reshape(moved.shape[:-1])
             for placement, whole in _combined(reduced, rest, tolerance, without):
                 yield (*placement[:axis], name, *placement[axis:]), whole
 
 
-def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> list[tuple[str, Way]]:
+def _combiners(
+    lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance
+) -> list[tuple[str, Combine]]:
     """Return the ways to combine the parts of each line, with their names."""
 
     def replicated(parts: list[Sketch]) -> Sketch | None:
@@ -225,7 +233,7 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
         return parts[0] if same else None
 
     def mean(parts: list[Sketch]) -> Sketch | None:
-        total = added(parts, squares=False)
+        total = summed(parts)
         return None if total is None else total.scaled(1 / len(parts))
 
     def partial(parts: list[Sketch]) -> Sketch | None:
@@ -235,7 +243,7 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
         is_scaled = others and all(multiple(part, first, tolerance) for part in others)
         if replicated(parts) or (is_scaled and not is_number):
             return None
-        return added(parts, squares=False)
+        return summed(parts)
 
     held = {tuple(i for i, part in enumerate(line) if part) for line in lines if any(line)}
     if len(held) != 1:
@@ -274,36 +282,37 @@ def explain(
     is_zero_sum = _is_zero_sum(references, tolerance)
     pairs = []
     for placement, whole in ways:
-        for own in references:
-            if "P" in placement and (whole.rows != own.rows or is_zero_sum):
+        for reference in references:
+            if "P" in placement and (whole.rows != reference.rows or is_zero_sum):
                 continue
-            if whole.has_squares == own.has_squares and all(map(eq, placement, usual)):
-                deviation = tolerance.deviation(whole, own)
+            if whole.has_squares == reference.has_squares and all(map(eq, placement, usual)):
+                deviation = tolerance.deviation(whole, reference)
                 if deviation <= 1:
                     return Explanation(placement, deviation)  # no other one is better
-            pairs.append((placement, whole, own))
+            pairs.append((placement, whole, reference))
     pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
     results = [
-        Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
+        Explanation(placement, tolerance.deviation(whole, reference))
+        for placement, whole, reference in pairs
     ]
     exact = [result for result in results if result.holds]
-    best = max(exact, key=lambda own: sum(map(eq, own.placement, usual)), default=None)
+    best = max(exact, key=lambda result: sum(map(eq, result.placement, usual)), default=None)
     if best is not None:
         return best
-    for placement, whole, own in pairs:
-        if _is_reordered(placement, whole, own, tolerance):
+    for placement, whole, reference in pairs:
+        if _is_reordered(placement, whole, reference, tolerance):
             return Explanation(placement, 1.0, reordered=True)
-    for placement, whole, own in pairs:
-        factor = _factor(whole, own)
-        if own.lengths == (1,):
+    for placement, whole, reference in pairs:
+        factor = _factor(whole, reference)
+        if reference.lengths == (1,):
             factor = _simple(factor)
         if factor:
             scaled = Explanation(
-                placement, tolerance.deviation(whole.scaled(1 / factor), own), factor
+                placement, tolerance.deviation(whole.scaled(1 / factor), reference), factor
             )
             if scaled.holds:
                 return scaled
-    return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
+    return min(results, key=lambda result: result.deviation, default=Explanation((), math.inf))
 
 
 def fits(parts: Grid, reference: Sketch) -> bool:
@@ -320,16 +329,16 @@ def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:
 
     So are those of a weight between a LayerNorm and a softmax.
     """
-    sums = [column[0] for own in references for column in own.columns]
-    return all(float(np.linalg.norm(own)) <= CLEAR * tolerance.sums for own in sums)
+    sums = [columns for reference in references for columns in reference.sums]
+    return all(float(np.linalg.norm(columns)) <= CLEAR * tolerance.sums for columns in sums)
 
 
 def _is_reordered(
     placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
 ) -> bool:
     """Return True if the columns of a split dimension are the reference's in another order."""
-    splits = {int(way[2:-1]) for way in filter(is_split_way, placement)}
-    return len(splits) == 1 and has_columns_of(whole, reference, splits.pop(), tolerance)
+    dims = set(split_dims(placement))
+    return len(dims) == 1 and has_columns_of(whole, reference, dims.pop(), tolerance)
 
 
 def has_columns_of(one: Sketch, other: Sketch, dim: int, tolerance: Tolerance) -> bool:
@@ -351,10 +360,10 @@ def _factor(whole: Sketch, reference: Sketch) -> float | None:
     """Return the factor that fits best, or None if there is none."""
     if whole.lengths != reference.lengths:
         return None
-    mine = np.concatenate([column[0] for column in whole.columns])
-    its = np.concatenate([column[0] for column in reference.columns])
-    square = float(its @ its)
-    factor = float(mine @ its) / square if square > 0 else 0.0
+    sums = np.concatenate(whole.sums)
+    expected = np.concatenate(reference.sums)
+    square = float(expected @ expected)
+    factor = float(sums @ expected) / square if square > 0 else 0.0
     if whole.has_squares and reference.has_squares and reference.norm > 0:
         size = whole.norm / reference.norm
         factor = -size if abs(factor + size) < NEAR * size else size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from distdemo.calls.records import Notes
 from distdemo.launcher.arguments import bind
 from distdemo.launcher.program import Program, run_in_rank
 from distdemo.launcher.rank import Rank
+from distdemo.launcher.torch_import import seed_numpy
 from distdemo.parity.recorder import Recorder
 from distdemo.parity.records import Recording
 
@@ -57,6 +57,4 @@ def _seed(seed: int) -> None:
     """Seed torch, random and NumPy; NumPy takes 32 bits."""
     torch.manual_seed(seed)
     random.seed(seed)
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed(seed % 2**32)
+    seed_numpy(seed % 2**32)

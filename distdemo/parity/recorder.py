@@ -1,21 +1,19 @@
 """Record what a program computes on this rank: sketches of outputs, gradients and parameters.
 
-The program isn't changed. Global hooks see every call of a module and every step of an optimizer;
-``backward()`` and a few other functions of torch are wrapped. The rank makes no collective calls,
-and nothing of the program is kept alive or marked. What can't be read is skipped and named.
+The program isn't changed: `observe` tells of its modules, backward passes and steps. The rank makes
+no collective calls, and nothing of the program is kept alive or marked. What can't be read is
+skipped and named.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -23,33 +21,29 @@ from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.modules import module as modules
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.optim.optimizer import Optimizer
 
-from distdemo.calls.record.frames import in_backward, opaque, source_line
+from distdemo.calls.record.frames import source_line
 from distdemo.launcher.rank import Rank
+from distdemo.observe.hooks import OBSERVER, Listener, add_hook, in_backward, is_transformed
+from distdemo.observe.memory import unseen_by_program
 from distdemo.parity.model import WRAPPER, Model, title_of
 from distdemo.parity.records import (
     EVALUATION,
     Axis,
     Clip,
-    Key,
     Mesh,
     Note,
     RankNotes,
     Recording,
+    TensorId,
     Unread,
 )
-from distdemo.parity.sketches import Numbers, write_notes
+from distdemo.parity.sketches import Numbers, Sketch, added, write_notes
 from distdemo.parity.start import MODEL_AXES, Start, UnreadableError, local
 
 PIECE = 1 << 16  # elements that are converted to float64 at a time: larger ones fragment the heap
@@ -58,7 +52,7 @@ MAX_UNREAD = 100
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
 
 
-class Recorder:
+class Recorder(Listener):
     """Recorder of this rank.
 
     Args:
@@ -74,7 +68,8 @@ class Recorder:
         self._model = Model()
         self._lists: dict[str, dict[Any, None]] = defaultdict(dict)  # fields of RankNotes
         self._lines: dict[str, Any] = {}  # other fields of RankNotes
-        self._tensors: dict[Key, tuple[Note, list[Numbers]]] = {}
+        self._tensors: dict[TensorId, tuple[Note, Sketch | None]] = {}
+        """Note and sketch of each tensor; None keeps the place of one in the order of its step."""
         self._numbers = 0  # in all sketches
         self._left_out = 0
         self._step = 0
@@ -87,69 +82,44 @@ class Recorder:
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
-        self._states: list[tuple[torch.Tensor, int]] = []
+        self._states: list[tuple[Tensor, int]] = []
         self._called: WeakSet[nn.Module] = WeakSet()  # outermost calls since the last look
         self._meshes: list[DeviceMesh] = []
 
-    # ------------------------------------------------------------------------------- the hooks
+    # ------------------------------------------------------------------------------- the events
 
     def install(self) -> None:
         """Record from now on, once per process."""
         if self._recording.start in ("copy", "move"):
             self._start.load()
-        modules.register_module_forward_pre_hook(self._hook(self._enter))
-        exit_hook = self._hook(self._exit)
-        modules.register_module_forward_hook(exit_hook, with_kwargs=True, always_call=True)
-        modules.register_module_module_registration_hook(self._model.note_parent)
-        register_optimizer_step_pre_hook(self._hook(self._before_step))
-        register_optimizer_step_post_hook(self._hook(self._after_step))
-        _wrap(torch.autograd, "backward", self._hook(self._on_backward))
-        _wrap(BaseProcess, "start", lambda _: self._note_line("started"))
-        _wrap(DeviceMesh, "__init__", self._meshes.append)
-        _wrap(Optimizer, "__init__", self._note_optimizer)
-        clip = nn.utils.clip_grad_norm_
-        before_clip = self._hook(self._before_clip)
-        after_clip = self._hook(self._after_clip)
-
-        @wraps(clip)
-        def noted(parameters: Any, *args: Any, **named: Any) -> torch.Tensor:
-            is_one = isinstance(parameters, torch.Tensor)
-            parameters = [parameters] if is_one else list(parameters)
-            before_clip(parameters)
-            norm = clip(parameters, *args, **named)
-            after_clip(norm)
-            return norm
-
-        nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_ = noted
+        self._model.names.install()
+        OBSERVER.add(self, self._safely)
+        add_hook(BaseProcess, "start", before=lambda *_: self._note_line("started"))
+        add_hook(DeviceMesh, "__init__", before=lambda mesh, *_, **__: self._meshes.append(mesh))
         os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiled code would call no hooks
         dynamo: Any = sys.modules.get("torch._dynamo")
         if dynamo is not None:
             dynamo.config.disable = True
 
-    def _hook(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return the function as a hook that computes no gradients and never fails.
+    def _safely(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function without gradients; its exceptions are noted.
 
-        It doesn't run while torch.func transforms the program: the results of everything that is
-        computed then belong to the transform.
+        It isn't called in a transform of the program, nor for activations that are computed again.
         """
-
-        def hook(*args: Any, **_: Any) -> None:
-            if self._has_left or in_backward():  # activations that are computed again
-                return
-            if _is_transformed():
-                own = args[0] if args else None
-                name = title_of(own) if isinstance(own, nn.Module) else type(own).__name__
-                self._skip("", name, "torch.func")
-                return
-            try:
-                self._has_grad = torch.is_grad_enabled()
-                with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
-                    function(*args)
-            except Exception as error:  # any; the program must not be affected
-                if len(self._lists["errors"]) < MAX_UNREAD:
-                    self._add("errors", f"{type(error).__name__}: {error}"[:200])
-
-        return opaque(hook)  # type: ignore[no-any-return]  # the hook itself
+        if self._has_left or in_backward():
+            return
+        if is_transformed():
+            subject = args[0] if args else None
+            name = title_of(subject) if isinstance(subject, nn.Module) else type(subject).__name__
+            self._skip("", name, "torch.func")
+            return
+        try:
+            self._has_grad = torch.is_grad_enabled()
+            with torch.no_grad(), unseen_by_program():
+                function(*args)
+        except Exception as error:  # any; the program must not be affected
+            if len(self._lists["errors"]) < MAX_UNREAD:
+                self._add("errors", f"{type(error).__name__}: {error}"[:200])
 
     def _skip(self, kind: str, name: str, why: str) -> None:
         """Note what could not be read, once."""
@@ -160,16 +130,17 @@ class Recorder:
         """Add a value to one of the lists in this rank's notes, once."""
         self._lists[field][value] = None
 
-    def _note_optimizer(self, optimizer: Optimizer) -> None:
-        """Note the names of an optimizer's classes."""
-        for own in type(optimizer).__mro__[: -len(Optimizer.__mro__)] or (Optimizer,):
-            self._add("optimizers", own.__name__)
-
     def _note_line(self, field: str) -> None:
         """Note the first line of the user that did something."""
         self._lines.setdefault(field, _line())
 
-    def _enter(self, module: nn.Module, _: Any) -> None:
+    def on_optimizer(self, optimizer: Optimizer) -> None:
+        """Note the names of an optimizer's classes."""
+        for kind in type(optimizer).__mro__[: -len(Optimizer.__mro__)] or (Optimizer,):
+            self._add("optimizers", kind.__name__)
+
+    def before_forward(self, module: nn.Module) -> None:
+        """Begin a call of the model, if this module is not called by another one."""
         if self._depth == 0:
             self._begin(module)
         if self._depth == 0 and self._model.is_first(module):
@@ -177,14 +148,15 @@ class Recorder:
         self._depth += 1
         self._states.append((torch.get_rng_state(), len(self._lists["random"])))
 
-    def _exit(self, module: nn.Module, args: Any, named: Any, output: Any) -> None:
+    def after_forward(self, module: nn.Module, arguments: list[Any], output: Any) -> None:
+        """Note the output of a module, and the input of the model."""
         if not self._states:
             return
         self._depth -= 1
         state, known = self._states.pop()
         name = self._model.name(module) or (self._depth == 0 and title_of(module)) or WRAPPER
         if self._depth == 0 and self._model.is_first(module):
-            self._add_activation("input", "input", [*args, *named.values()])
+            self._add_activation("input", "input", arguments)
         if name == WRAPPER:
             return
         if len(self._lists["random"]) == known and not torch.equal(state, torch.get_rng_state()):
@@ -200,44 +172,47 @@ class Recorder:
         self._called.add(root)
         if self._step == self._recording.steps:
             self._leave()
-            while self._rank.world_size == 1:  # before the program writes a checkpoint
-                time.sleep(60)
             return
         self._is_training = self._has_grad
-        added = self._model.add(root)
-        if added:
-            self._begin_parameters(added)
+        new = self._model.add(root)
+        if new:
+            self._begin_parameters(new)
 
-    def _on_backward(self, tensors: Any = (), *_: Any) -> None:
-        root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+    def before_accumulation(self, outputs: Iterable[Any]) -> None:
+        """Note the loss of a backward pass."""
+        root = next(iter(outputs), None)
         self._note_line("backward")
         self._backward_calls[self._step] += 1
-        if isinstance(root, torch.Tensor) and root.numel() == 1:  # else an edge of the graph
+        if isinstance(root, Tensor) and root.numel() == 1:  # else an edge of the graph
             self._add_activation("loss", "loss", root)
 
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Note the gradients that an optimizer is about to use."""
         self._note_line("stepped")
         settings: dict[int, dict[str, float]] = {}
         groups = optimizer.param_groups
-        self._model.add_optimized([own for group in groups for own in group["params"]])
+        self._model.add_optimized([parameter for group in groups for parameter in group["params"]])
         for group in groups:
             settings |= dict.fromkeys(map(id, group["params"]), _settings(group))
         self._add_gradients(settings)
 
-    def _before_clip(self, parameters: list[torch.Tensor]) -> None:
+    def before_clip(self, parameters: list[Tensor]) -> None:
+        """Note the gradients that are about to be clipped."""
         clipped = {id(parameter) for parameter in parameters}
         for name, parameter, gradient in self._in_order():
             if id(parameter) in clipped:
                 self._add_whole("gradient", self._step, name, gradient)
                 self._clipped.add((self._step, name))
 
-    def _after_clip(self, norm: torch.Tensor) -> None:
+    def on_clip(self, norm: Any) -> None:
+        """Note the norm of clipped gradients."""
         self._add("clips", Clip(self._step, float(local(norm)), _line()))
 
-    def _after_step(self, *_: Any) -> None:
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Remember that a step was made; after the last one the program may end or fail."""
         self._has_stepped = True
         self._stepped_objects = self._model.holders()
-        if self._step == self._recording.steps - 1:  # the program may end or fail after it
+        if self._step == self._recording.steps - 1:
             self._add_parameters()
             self._write(self._step + 1)
 
@@ -269,58 +244,66 @@ class Recorder:
     def _has_changed(self) -> bool:
         """Return True if the program has changed a parameter since this last noted it."""
         for name, parameter in self._model.parameters().items():
-            known = self._tensors.get(("parameter", self._step - 1, name))
-            known = known or self._tensors.get(("initial", 0, name))
+            known = self._tensors.get(TensorId("parameter", self._step - 1, name))
+            known = known or self._tensors.get(TensorId("initial", 0, name))
             with suppress(UnreadableError):
-                own = _whole(parameter)
-                if known and known[0].lengths == tuple(own.shape):
-                    dim = own.dim() - 1
-                    sums = _columns(own)
-                    if not np.array_equal(sums, known[1][dim], equal_nan=True):
+                part = _whole(parameter)
+                sketch = known and known[1]
+                if sketch and sketch.squares and sketch.lengths == tuple(part.shape):
+                    earlier = (sketch.sums[-1], sketch.squares[-1])
+                    if not np.array_equal(_sums(part), earlier, equal_nan=True):
                         return True
         return False
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
 
-        Until then the program continues, as another rank may need its next messages.
+        Until then the program continues on several ranks, as another one may need its next
+        messages. On one it stops here, before it writes a checkpoint.
         """
         self._has_left = True
         self._write(self._step)
+        if self._rank.world_size == 1 and self._step == self._recording.steps:
+            self._rank.send_last(None)
         self._rank.send(None)
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
-        self._hook(self._end_step)()
+        self._safely(self._end_step)
         if not self._has_left:
             self._leave()
 
     def _write(self, steps: int) -> None:
         self._note_groups()
         fields: dict[str, Any] = {name: tuple(values) for name, values in self._lists.items()}
-        own = RankNotes(
+        written = [(note, sketch) for note, sketch in self._tensors.values() if sketch]
+        notes = RankNotes(
             self._rank.rank,
             steps,
-            notes=tuple(note for note, sketch in self._tensors.values() if sketch),
+            notes=tuple(
+                replace(note, dims=sketch.dims, lengths=sketch.lengths, rows=sketch.rows)
+                for note, sketch in written
+            ),
             left_out=self._left_out,
             backwards=tuple(self._backward_calls[step] for step in range(steps)),
             **fields,
             **self._lines,
         )
-        numbers = (array for _, sketch in self._tensors.values() for array in sketch)
-        write_notes(self._folder, own, numbers)
+        write_notes(self._folder, notes, (sketch for _, sketch in written))
 
     # ------------------------------------------------------------------------------- the tensors
 
+    @property
+    def _step_of_activations(self) -> int:
+        return self._step if self._is_training else EVALUATION
+
     def _place(self, kind: str, name: str) -> None:
         """Keep the place of a tensor in the order of this step."""
-        step = self._step if self._is_training else EVALUATION
-        note = Note(kind, step, name, "", (), ())
-        self._tensors.setdefault(note.key, (note, []))
+        note = Note(kind, self._step_of_activations, name)
+        self._tensors.setdefault(note.key, (note, None))
 
     def _add_activation(self, kind: str, name: str, value: Any) -> None:
         """Add a tensor to those of this name, of all calls in this step."""
-        step = self._step if self._is_training else EVALUATION
         tensor = _first(value, with_integers=kind == "input")
         if tensor is None or _is_masked(tensor):
             return
@@ -333,51 +316,41 @@ class Recorder:
             tensor = torch.view_as_real(tensor).flatten(-2)
         if kind == "loss":
             tensor = tensor.reshape(())
-        if tensor.dim() < 2:
-            dim, columns = tensor.dim(), tensor.reshape(-1, 1)
-        else:
-            dim = tensor.dim() - 1 if tensor.dim() < 4 else 1
-            columns = tensor.movedim(dim, -1)
-        width = columns.shape[-1]
-        rows = tensor.numel() // max(width, 1)
-        sums = _columns(columns)
-        known, sketch = self._tensors.get((kind, step, name), (None, []))
-        if known is not None and sketch and known.lengths != (width,):
-            name = f"{name} [{width}]"
-            known, sketch = self._tensors.get((kind, step, name), (None, []))
-        if known is None or not sketch:
-            line = _line() if kind == "output" else ""
-            self._put(Note(kind, step, name, _dtype(tensor), (dim,), (width,), rows, line), [sums])
-        else:
-            sketch[0] += sums
-            if kind == "loss":  # one number, the sum over the micro-batches
-                sketch[0][1] = sketch[0][0] ** 2
-            self._tensors[known.key] = replace(known, rows=known.rows + rows), sketch
+        sketch = _activation_sketch(tensor)
+        note = Note(kind, self._step_of_activations, name, _dtype(tensor))
+        known = self._tensors.get(note.key, (note, None))[1]
+        if known is not None and known.lengths != sketch.lengths:
+            note = replace(note, name=f"{name} [{sketch.lengths[0]}]")
+            known = self._tensors.get(note.key, (note, None))[1]
+        if known is None:
+            self._put(replace(note, line=_line() if kind == "output" else ""), sketch)
+            return
+        whole = added([known, sketch])
+        if kind == "loss" and whole:  # one number, the sum over the micro-batches
+            whole = replace(whole, squares=(whole.sums[0] ** 2,))
+        self._tensors[note.key] = self._tensors[note.key][0], whole
 
     def _add_whole(
         self,
         kind: str,
         step: int,
         name: str,
-        tensor: torch.Tensor,
+        tensor: Tensor,
         settings: dict[str, float] | None = None,
     ) -> None:
         """Note a gradient or a parameter, which replaces an earlier one."""
         try:
-            own = _whole(tensor)
+            part = _whole(tensor)
         except UnreadableError as error:
             self._skip(kind, name, error.what)
             return
-        dims = tuple(range(own.dim()))
-        rows = own.numel() // max(own.shape[0], 1)
-        lengths = tuple(own.shape)
-        note = Note(kind, step, name, _dtype(own), dims, lengths, rows, settings=settings or {})
-        self._put(note, [_columns(own.movedim(dim, -1)) for dim in dims])
+        note = Note(kind, step, name, _dtype(part), settings=settings or {})
+        self._put(note, _sketch(part, range(part.dim())))
 
-    def _put(self, note: Note, sketch: list[Numbers]) -> None:
+    def _put(self, note: Note, sketch: Sketch) -> None:
         """Keep a note, unless there are too many."""
-        if not self._tensors.get(note.key, (note, []))[1]:
-            numbers = sum(array.size for array in sketch)
+        if self._tensors.get(note.key, (note, None))[1] is None:
+            numbers = 2 * sum(sketch.lengths)
             if len(self._tensors) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
                 self._left_out += 1
                 return
@@ -404,7 +377,7 @@ class Recorder:
                 settings = (stepped or {}).get(id(parameter), {})
                 self._add_whole(kind, self._step, name, gradient, settings)
 
-    def _in_order(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    def _in_order(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yield name, parameter and gradient in the order of gradients, the last module first."""
         called = [name for kind, at, name in self._tensors if (kind, at) == ("output", self._step)]
         modules = {name: at for at, name in enumerate(called)}
@@ -419,7 +392,7 @@ class Recorder:
             if gradient is not None:
                 yield name, parameters[name], gradient
 
-    def _begin_parameters(self, parameters: Mapping[str, torch.Tensor]) -> None:
+    def _begin_parameters(self, parameters: Mapping[str, Tensor]) -> None:
         """Note the initial parameters, and give them the values of the reference."""
         start = self._recording.start
         self._note_groups()
@@ -428,8 +401,8 @@ class Recorder:
         if start == "save":
             self._start.save(parameters)
         for name, parameter in parameters.items() if start in ("copy", "move") else ():
-            drawn = self._tensors.get(("initial", 0, name))
-            if drawn is None:
+            note, drawn = self._tensors.get(TensorId("initial", 0, name), (None, None))
+            if note is None or drawn is None:
                 continue  # it can't be read
             placed = self._start.place(name, parameter)
             if placed is not False:
@@ -437,7 +410,7 @@ class Recorder:
             if start == "move":
                 _move(name, local(parameter).data, self._recording.epsilon)
             if placed or start == "move":
-                self._put(replace(drawn[0], kind="start"), drawn[1])
+                self._put(replace(note, kind="start"), drawn)
                 self._add_whole("initial", 0, name, parameter)
 
     # -------------------------------------------------------------------------------- the groups
@@ -454,53 +427,56 @@ class Recorder:
                 ranks = mesh.mesh
                 names = mesh.mesh_dim_names or [""] * ranks.dim()
                 axes = map(Axis, names, ranks.shape)
-                own = Mesh(
+                noted = Mesh(
                     tuple(axis for axis in axes if axis.size > 1), tuple(ranks.flatten().tolist())
                 )
-                self._add("meshes", own)
-                for index, axis in enumerate(own.axes):
+                self._add("meshes", noted)
+                for index, axis in enumerate(noted.axes):
                     if axis.name in MODEL_AXES:
-                        lines = (tuple(sorted(line)) for line in own.lines(index))
+                        lines = (tuple(sorted(line)) for line in noted.lines(index))
                         self._start.model_lines.update(lines)
 
 
 # ------------------------------------------------------------------------------------ the sketches
 
 
-def _is_transformed() -> bool:
-    """Return True while torch.func or torch.jit transforms the program on this thread."""
-    is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return is_transformed or torch._C._is_tracing()
-
-
-def _without_modes() -> AbstractContextManager[Any]:
-    """Return a context in which no mode of the program sees what is computed."""
-    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
-
-
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _whole(tensor: Tensor) -> Tensor:
     """Return this rank's part of a gradient or a parameter, with at least one dimension."""
-    own = local(tensor)
-    own = torch.view_as_real(own) if own.is_complex() else own
-    return own.reshape(1) if own.dim() == 0 else own
+    part = local(tensor)
+    part = torch.view_as_real(part) if part.is_complex() else part
+    return part.reshape(1) if part.dim() == 0 else part
 
 
-def _columns(tensor: torch.Tensor) -> Numbers:
-    """Return sums and sums of squares over all dimensions but the last, as two rows."""
+def _activation_sketch(tensor: Tensor) -> Sketch:
+    """Return the sketch of an activation, which keeps its features or channels."""
+    if tensor.dim() < 2:
+        return replace(_sketch(tensor.reshape(-1, 1), [1]), dims=(tensor.dim(),))
+    return _sketch(tensor, [tensor.dim() - 1 if tensor.dim() < 4 else 1])
+
+
+def _sketch(tensor: Tensor, dims: Iterable[int]) -> Sketch:
+    """Return the sketch of a tensor that keeps these dimensions."""
+    dims = tuple(dims)
+    sums, squares = zip(*(_sums(tensor.movedim(dim, -1)) for dim in dims), strict=True)
+    return Sketch(dims, sums, squares, tensor.numel() // max(tensor.shape[dims[0]], 1))
+
+
+def _sums(tensor: Tensor) -> tuple[Numbers, Numbers]:
+    """Return sums and sums of squares over all dimensions but the last."""
     width = tensor.shape[-1]
     if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
         array = tensor.reshape(-1, width).to("cpu", torch.float64, copy=True).numpy()
-        return np.stack((array.sum(0), np.square(array).sum(0)))
+        return array.sum(0), np.square(array).sum(0)
     total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
     for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
         exact = piece.double()
         total[0] += exact.sum(0)
         total[1] += exact.square().sum(0)
-    numbers: Numbers = total.cpu().numpy()
-    return numbers
+    sums, squares = total.cpu().numpy()
+    return sums, squares
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -513,7 +489,7 @@ def _settings(group: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _is_masked(tensor: torch.Tensor) -> bool:
+def _is_masked(tensor: Tensor) -> bool:
     """Return True for a DTensor whose local values mean nothing before they are reduced."""
     placements = getattr(tensor, "placements", ())
     return any("Mask" in type(placement).__name__ for placement in placements)
@@ -524,9 +500,9 @@ def _line() -> str:
     return str(replace(source_line(), via="", within=""))
 
 
-def _first(value: Any, *, with_integers: bool) -> torch.Tensor | None:
+def _first(value: Any, *, with_integers: bool) -> Tensor | None:
     """Return the first tensor of numbers in a value."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         is_number = value.is_floating_point() or value.is_complex() or with_integers
         return value if is_number else None
     if isinstance(value, Mapping):
@@ -541,22 +517,10 @@ def _first(value: Any, *, with_integers: bool) -> torch.Tensor | None:
     return None
 
 
-def _move(name: str, tensor: torch.Tensor, epsilon: float) -> None:
+def _move(name: str, tensor: Tensor, epsilon: float) -> None:
     """Move each element by one unit in the last place, or relatively by epsilon, up or down."""
     if tensor.is_floating_point() and tensor.numel():
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
         eps = max(torch.finfo(tensor.dtype).eps, epsilon)
         tensor.mul_((1 + eps * signs.double()).to(tensor.device, tensor.dtype))
-
-
-def _wrap(home: Any, name: str, before: Callable[[Any], object]) -> None:
-    """Call a function before another one, with its first argument."""
-    original = getattr(home, name)
-
-    @wraps(original)
-    def wrapped(*args: Any, **named: Any) -> Any:
-        before(*args[:1])
-        return original(*args, **named)
-
-    setattr(home, name, wrapped)

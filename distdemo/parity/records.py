@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from distdemo.calls.records import Finding
+from distdemo.calls.records import Finding, Gap
 from distdemo.encoding import derived
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
@@ -15,8 +15,21 @@ EVALUATION = -1
 """Step of tensors that are computed without gradients."""
 KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "parameter")
 GRADIENTS = ("gradient", "clipped")
-Key = tuple[str, int, str]
-"""Kind, step and name of a tensor."""
+
+
+class TensorId(NamedTuple):
+    """Kind, step and name of a tensor; the kind is one of ``KINDS``."""
+
+    kind: str
+    step: int
+    name: str
+
+    @property
+    def initial(self) -> TensorId:
+        """The same parameter at the start."""
+        return TensorId("initial", 0, self.name)
+
+
 Reason = Literal[
     "nothing",
     "untrained",
@@ -67,7 +80,7 @@ class Recording:
         run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
         folder: Temporary folder of the command, which holds the runs' files.
         epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
-        without: Patterns of names of tensors that are not asked about.
+        excluded: Patterns of names of tensors that are not asked about.
     """
 
     steps: int = 2
@@ -76,7 +89,7 @@ class Recording:
     run: str = "ranks"
     folder: str = ""
     epsilon: float = 0.0
-    without: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +113,17 @@ class Note:
     kind: str
     step: int
     name: str
-    dtype: str
-    dims: tuple[int, ...]
-    lengths: tuple[int, ...]
+    dtype: str = ""
+    dims: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
     rows: int = 0
     line: str = ""
     settings: dict[str, float] = field(default_factory=dict)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TensorId:
         """Kind, step and name."""
-        return self.kind, self.step, self.name
+        return TensorId(self.kind, self.step, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +266,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Uncompared:
     """Tensors that were asked about and could not be compared.
 
     Attributes:
@@ -313,7 +326,9 @@ class ParityReport:
         tensors: Compared tensors: by step, outputs in forward order, gradients in backward order.
         difference: First cause of what differs, or None.
         gaps: What could not be compared.
-        excepted: Names of the tensors that were not asked about.
+        excluded: Names of the tensors that were not asked about.
+        stopped: Reason why the comparison of the N ranks' calls stopped early; or empty.
+        unseen: What the sanitizer couldn't look at on the N ranks.
         copied: Number of initial parameters that were replaced by the reference's.
         notes: Remarks about what was compared.
         failed_run: Name of the run whose world failed: ``reference``, ``ranks``; empty if none did.
@@ -328,8 +343,10 @@ class ParityReport:
     axes: tuple[Axis, ...] = ()
     tensors: tuple[Comparison, ...] = ()
     difference: Difference | None = None
-    gaps: tuple[Gap, ...] = ()
-    excepted: tuple[str, ...] = ()
+    gaps: tuple[Uncompared, ...] = ()
+    excluded: tuple[str, ...] = ()
+    stopped: str = ""
+    unseen: tuple[Gap, ...] = ()
     copied: int = 0
     notes: tuple[str, ...] = ()
     failed_run: str = ""
@@ -349,7 +366,12 @@ class ParityReport:
             return "failed"
         if self.difference is not None and self.difference.cause not in LIMITS:
             return "differs"
-        return "incomplete" if self.difference is not None or self.gaps else "agrees"
+        return "agrees" if self.difference is None and self.is_complete else "incomplete"
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all tensors and calls that were asked about could be compared."""
+        return not (self.gaps or self.stopped or self.unseen)
 
     @property
     def ok(self) -> bool:

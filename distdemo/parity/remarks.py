@@ -32,9 +32,9 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
         )
     yield from _unlike_starts(comparing)
     absent = [
-        name
-        for kind, step, name in comparing.keys
-        if kind == "output" and step <= 0 and not any(comparing.ranks.sketches((kind, step, name)))
+        key.name
+        for key in comparing.keys
+        if key.kind == "output" and key.step <= 0 and not any(comparing.ranks.sketches(key))
     ]
     if absent:
         yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
@@ -42,7 +42,7 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
         yield f"The program made only {plural(comparing.steps, 'step')}."
     if not any(notes.steps for notes in ranks):
         yield "The program computes no gradients: only outputs are compared."
-    unread = {(own.name, own.what) for notes in ranks for own in notes.unread}
+    unread = {(tensor.name, tensor.what) for notes in ranks for tensor in notes.unread}
     if unread:
         texts = [f"{name} ({what})" for name, what in sorted(unread)]
         yield f"Not read: {listing(texts[:8])}."
@@ -52,20 +52,20 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
     """Yield remarks on split parameters that the ranks drew differently from the reference."""
     equal = []
     scaled = []
-    starts = [key for key in comparing.keys if key[0] == "start"]
+    starts = [key for key in comparing.keys if key.kind == "start"]
     wholes = {key: comparing.reference.sketches(key)[0] for key in starts}
     if not all(whole and math.isfinite(whole.norm) for whole in wholes.values()):
         return  # some were never initialised
     for key, whole in wholes.items():
-        pieces = [own for own in comparing.ranks.sketches(key) if own and own.norm]
+        pieces = [piece for piece in comparing.ranks.sketches(key) if piece and piece.norm]
         if len(pieces) < 2 or not whole or pieces[0].lengths == whole.lengths or not _varies(whole):
             continue
-        if all(distance(own, pieces[0]) == (0, 0) for own in pieces):
-            equal.append(key[2])
+        if all(distance(piece, pieces[0]) == (0, 0) for piece in pieces):
+            equal.append(key.name)
         ratio = _scale(pieces) / _scale([whole])
         deviation = 1 / math.sqrt(min(_count(pieces), _count([whole])))
         if max(SCALE, UNLIKELY * deviation) < abs(math.log(ratio)) < MOST:
-            scaled.append(f"{key[2]} ({ratio:.3g} times)")
+            scaled.append(f"{key.name} ({ratio:.3g} times)")
     if equal:
         yield (
             f"Drawn alike by ranks that hold different pieces: {_listed(equal)}. Give each of "
@@ -80,20 +80,19 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
 
 def _count(pieces: list[Sketch]) -> int:
     """Return the number of elements."""
-    return sum(own.lengths[0] * max(own.rows, 1) for own in pieces)
+    return sum(piece.lengths[0] * max(piece.rows, 1) for piece in pieces)
 
 
 def _scale(pieces: list[Sketch]) -> float:
     """Return the root mean square of the elements."""
-    return math.sqrt(sum(own.norm**2 for own in pieces) / _count(pieces))
+    return math.sqrt(sum(piece.norm**2 for piece in pieces) / _count(pieces))
 
 
 def _varies(sketch: Sketch) -> bool:
     """Return True unless all elements are equal, as those of a bias or a norm are at first."""
-    sums, squares = sketch.columns[0]
     count = _count([sketch])
-    mean = float(sums.sum()) / count
-    return math.inf > float(squares.sum()) / count > (1 + 1e-6) * mean**2
+    mean = float(sketch.sums[0].sum()) / count
+    return math.inf > sketch.norm**2 / count > (1 + 1e-6) * mean**2
 
 
 def _listed(names: list[str]) -> str:

@@ -11,8 +11,10 @@ Sketches of parts can be combined into the sketch of the whole, whichever way it
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,110 +37,134 @@ class Sketch:
 
     Attributes:
         dims: Dimensions that are kept.
-        columns: Array per kept dimension: sums in row 0, sums of squares in row 1, which are NaN
-            if unknown.
+        sums: Sums of the elements in each column, per kept dimension.
+        squares: Sums of their squares; None if they are unknown, as those of a sum of tensors.
         rows: Number of elements per column of the first kept dimension.
     """
 
     dims: tuple[int, ...]
-    columns: tuple[Numbers, ...]
+    sums: tuple[Numbers, ...]
+    squares: tuple[Numbers, ...] | None
     rows: int = 0
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Length of each kept dimension."""
-        return tuple(column.shape[1] for column in self.columns)
+        return tuple(map(len, self.sums))
 
     @property
     def has_squares(self) -> bool:
-        """True if the sums of squares are known, as they are unless parts have been added."""
-        return not any(np.isnan(column[1]).all() for column in self.columns if column.size)
+        """True if the sums of squares are known."""
+        return self.squares is not None
 
     @property
     def norm(self) -> float:
-        """Norm of the tensor."""
-        return float(np.sqrt(self.columns[0][1].sum()))
+        """Norm of the tensor; NaN if the squares are unknown."""
+        return math.nan if self.squares is None else float(np.sqrt(self.squares[0].sum()))
 
     def scaled(self, factor: float) -> Sketch:
         """Return the sketch of the tensor times a factor."""
-        by = np.array([[factor], [factor * factor]])
-        return replace(self, columns=tuple(column * by for column in self.columns))
+        squares = self.squares and tuple(factor * factor * columns for columns in self.squares)
+        return replace(self, sums=tuple(factor * columns for columns in self.sums), squares=squares)
 
     def emptied(self) -> Sketch:
         """Return the sketch of a tensor of this shape that is zero."""
-        return replace(self, columns=tuple(map(np.zeros_like, self.columns)))
+        zeros = tuple(map(np.zeros_like, self.sums))
+        return replace(self, sums=zeros, squares=zeros)
 
     def slice(self, dim: int, start: int, length: int) -> Sketch:
         """Return the kept columns of a slice along a dimension; other dimensions are unknown."""
-        column = self.columns[self.dims.index(dim)]
-        return Sketch((dim,), (column[:, start : start + length],))
+        index = self.dims.index(dim)
+        columns = slice(start, start + length)
+        squares = self.squares and (self.squares[index][columns],)
+        return Sketch((dim,), (self.sums[index][columns],), squares)
 
     def with_sorted(self, dim: int) -> Sketch:
         """Return the sketch with the columns of a dimension in a canonical order."""
-        columns = list(self.columns)
-        at = self.dims.index(dim)
-        columns[at] = np.sort(columns[at], axis=1)
-        return replace(self, columns=tuple(columns))
+        index = self.dims.index(dim)
+
+        def in_order(columns: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+            return (*columns[:index], np.sort(columns[index]), *columns[index + 1 :])
+
+        squares = self.squares and in_order(self.squares)
+        return replace(self, sums=in_order(self.sums), squares=squares)
 
 
-def added(parts: Sequence[Sketch], *, squares: bool = True) -> Sketch | None:
-    """Return the sum of sketches of the same lengths.
-
-    Args:
-        parts: Sketches.
-        squares: True if the parts are rows of a tensor, False if they are terms of a sum, whose
-            squares are unknown.
-    """
+def added(parts: Sequence[Sketch]) -> Sketch | None:
+    """Return the sketch of tensors whose rows are those of one; None if the lengths differ."""
     if len({part.lengths for part in parts}) > 1:
         return None
-    columns = []
-    for together in zip(*(part.columns for part in parts), strict=True):
-        total = np.sum(together, axis=0)
-        if not squares:
-            total[1] = np.nan
-        columns.append(total)
-    rows = sum(part.rows for part in parts) if squares else parts[0].rows
-    return Sketch(parts[0].dims, tuple(columns), rows)
+    return _together(parts, lambda _, columns: np.sum(columns, axis=0))
+
+
+def summed(parts: Sequence[Sketch]) -> Sketch | None:
+    """Return the sketch of a sum of tensors; None if the lengths differ."""
+    whole = added(parts)
+    return whole and replace(whole, squares=None, rows=parts[0].rows)
+
+
+def minus(one: Sketch, other: Sketch) -> Sketch:
+    """Return the differences of the columns of two sketches, whose squares are known."""
+    assert one.squares is not None
+    assert other.squares is not None
+    squares = tuple(map(np.subtract, one.squares, other.squares))
+    return Sketch(one.dims, tuple(map(np.subtract, one.sums, other.sums)), squares)
 
 
 def joined(parts: Sequence[Sketch], dim: int) -> Sketch | None:
-    """Return the sketch of tensors joined along a dimension."""
+    """Return the sketch of tensors joined along a dimension; None if other lengths differ."""
     at = parts[0].dims.index(dim)
     if len({part.lengths[:at] + part.lengths[at + 1 :] for part in parts}) > 1:
         return None
-    columns = [
-        np.concatenate(together, axis=1) if index == at else np.sum(together, axis=0)
-        for index, together in enumerate(zip(*(part.columns for part in parts), strict=True))
-    ]
-    return Sketch(parts[0].dims, tuple(columns), parts[0].rows)
+    whole = _together(
+        parts,
+        lambda index, columns: np.concatenate(columns) if index == at else np.sum(columns, axis=0),
+    )
+    return replace(whole, rows=parts[0].rows)
+
+
+def _together(
+    parts: Sequence[Sketch], combine: Callable[[int, Sequence[Numbers]], Numbers]
+) -> Sketch:
+    """Return the sketch whose columns a function combines for each index of a kept dimension."""
+
+    def combined(columns: Iterable[tuple[Numbers, ...]]) -> tuple[Numbers, ...]:
+        return tuple(itertools.starmap(combine, enumerate(zip(*columns, strict=True))))
+
+    known = [part.squares for part in parts if part.squares is not None]
+    squares = combined(known) if len(known) == len(parts) else None
+    sums = combined(part.sums for part in parts)
+    return Sketch(parts[0].dims, sums, squares, sum(part.rows for part in parts))
 
 
 def distance(one: Sketch, other: Sketch) -> tuple[float, float]:
-    """Return the largest distances of sums and of squares; infinite if the lengths differ."""
+    """Return the largest distances of sums and of squares; infinite if the lengths differ.
+
+    That of squares is 0 if one of them is unknown.
+    """
     if one.lengths != other.lengths:
-        return np.inf, np.inf
-    sums = squares = 0.0
-    for mine, its in zip(one.columns, other.columns, strict=True):
-        sums = max(sums, _length(mine[0], its[0]))
-        if not (np.isnan(mine[1]).all() or np.isnan(its[1]).all()):
-            squares = max(squares, _length(mine[1], its[1]))
-    return sums, squares
+        return math.inf, math.inf
+    sums = max(map(_distance, one.sums, other.sums), default=0.0)
+    if one.squares is None or other.squares is None:
+        return sums, 0.0
+    return sums, max(map(_distance, one.squares, other.squares), default=0.0)
 
 
-def _length(one: Numbers, other: Numbers) -> float:
+def _distance(one: Numbers, other: Numbers) -> float:
     """Return the length of a difference; infinite if it isn't a number."""
     value = float(np.linalg.norm(one - other))
-    return np.inf if np.isnan(value) else value
+    return math.inf if math.isnan(value) else value
 
 
 # --------------------------------------------------------------------------------------- the files
 
 
-def write_notes(folder: Path, notes: RankNotes, numbers: Iterable[Numbers]) -> None:
-    """Write what a rank has noted: a JSON document, and the numbers of its notes in order."""
+def write_notes(folder: Path, notes: RankNotes, sketches: Iterable[Sketch]) -> None:
+    """Write what a rank has noted: a JSON document, and the numbers of its sketches in order."""
     with (folder / f"rank-{notes.rank}.f64").open("wb") as file:
-        for array in numbers:
-            file.write(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        for sketch in sketches:
+            for columns in zip(sketch.sums, sketch.squares or (), strict=True):
+                file.write(np.asarray(columns, dtype="<f8").tobytes())
     text = json.dumps(encode(notes, decodable=True))
     (folder / f"rank-{notes.rank}.json").write_text(text, encoding="utf-8")
 
@@ -167,12 +193,14 @@ def read_notes(folder: Path, rank: int) -> tuple[RankNotes, list[Sketch]] | None
 def _sketches(notes: Sequence[Note], numbers: Numbers) -> Iterator[Sketch]:
     at = 0
     for note in notes:
-        columns = []
+        if not note.lengths or len(note.lengths) != len(note.dims):
+            raise ValueError(f"{note.name} has {len(note.lengths)} dimensions")
+        sums = []
+        squares = []
         for length in note.lengths:
             if length < 0 or at + 2 * length > len(numbers):
                 raise ValueError("there are fewer numbers than the notes say")
-            columns.append(numbers[at : at + 2 * length].reshape(2, length))
+            sums.append(numbers[at : at + length])
+            squares.append(numbers[at + length : at + 2 * length])
             at += 2 * length
-        if not columns or len(columns) != len(note.dims):
-            raise ValueError(f"{note.name} has {len(columns)} dimensions")
-        yield Sketch(note.dims, tuple(columns), note.rows)
+        yield Sketch(note.dims, tuple(sums), tuple(squares), note.rows)

@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from distdemo.observe.memory import local_part, why_unreadable
+
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 MAX_SECTIONS = 4  # of a packed parameter: gate and up, or q, k and v
 MODEL_AXES = ("tp", "model", "mp", "tensor", "ep", "pp")
@@ -42,18 +44,13 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         UnreadableError: It has no values here: those of a subclass of torch.Tensor are its own
             business, and a fake or freed tensor has none.
     """
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        raise UnreadableError("torch.func")
-    part = tensor.detach()
-    part = part.to_local() if hasattr(part, "to_local") else part
+    part = local_part(tensor).detach()
     part = part.trigger_wait() if hasattr(part, "trigger_wait") else part  # of a collective
-    if type(part).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise UnreadableError(type(part).__name__)
     part = part.to_dense() if part.layout in SPARSE else part
-    if part.is_meta or part.is_quantized or part.layout is not torch.strided:
-        raise UnreadableError(f"a tensor of {part.device.type}, {part.dtype}, {part.layout}")
-    if part.numel() and not part.untyped_storage().nbytes():
-        raise UnreadableError("a tensor without memory")
+    if why := why_unreadable(part):
+        raise UnreadableError(why)
+    if part.is_quantized:
+        raise UnreadableError(f"a tensor of {part.dtype}")
     return part
 
 
@@ -78,9 +75,9 @@ class Start:
         tensors = {}
         for name, parameter in parameters.items():
             with suppress(UnreadableError):
-                own = local(parameter)
-                is_view = own.untyped_storage().nbytes() != own.nbytes  # all of it would be written
-                tensors[name] = own.clone() if is_view else own.cpu()
+                part = local(parameter)
+                is_view = part.untyped_storage().nbytes() != part.nbytes  # whose base is written
+                tensors[name] = part.clone() if is_view else part.cpu()
         torch.save(tensors, self._folder / f"start-{number}.pt")
 
     def load(self) -> None:
@@ -97,17 +94,19 @@ class Start:
         if name not in self._wholes:
             return None
         whole = self._wholes[name]
-        own = local(parameter)
+        part = local(parameter)
         if hasattr(parameter, "placements"):
             pieces = _of_dtensor(whole, parameter)
         else:
-            pieces = _of_shape(whole, own, self.model_lines)
-        pieces = [piece.to(own.device, own.dtype) for piece in pieces if piece.shape == own.shape]
+            pieces = _of_shape(whole, part, self.model_lines)
+        pieces = [
+            piece.to(part.device, part.dtype) for piece in pieces if piece.shape == part.shape
+        ]
         if not pieces:
             return None
-        if any(torch.equal(piece, own) for piece in pieces):
+        if any(torch.equal(piece, part) for piece in pieces):
             return False
-        own.data.copy_(pieces[0])  # of which autograd doesn't know: it changes no version counter
+        part.data.copy_(pieces[0])  # of which autograd doesn't know: it changes no version counter
         return True
 
 
@@ -129,21 +128,21 @@ def _of_dtensor(whole: torch.Tensor, parameter: Any) -> list[torch.Tensor]:
 
 
 def _of_shape(
-    whole: torch.Tensor, own: torch.Tensor, lines: AbstractSet[tuple[int, ...]]
+    whole: torch.Tensor, part: torch.Tensor, lines: AbstractSet[tuple[int, ...]]
 ) -> list[torch.Tensor]:
     """Return the pieces that this rank may hold along the dimensions in which the shapes differ.
 
     The first one is copied. The others are those of a program that has cut out its heads of packed
     q, k and v, or every n-th row, itself.
     """
-    if whole.dim() != own.dim():
+    if whole.dim() != part.dim():
         return []
     pieces = [whole]
-    for dim, (length, part) in enumerate(zip(whole.shape, own.shape, strict=True)):
-        if part == 0 or length % part:
+    for dim, (length, held) in enumerate(zip(whole.shape, part.shape, strict=True)):
+        if held == 0 or length % held:
             return []
-        if length != part:
-            count = length // part
+        if length != held:
+            count = length // held
             pieces = [
                 piece
                 for larger in pieces

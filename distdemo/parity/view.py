@@ -7,8 +7,9 @@ from collections.abc import Set as AbstractSet
 
 from rich.text import Text
 
+from distdemo.calls.text import gap_texts
 from distdemo.calls.view import finding_view
-from distdemo.parity.records import GRADIENTS, Comparison, Difference, Gap, ParityReport
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport, Uncompared
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -91,12 +92,12 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
         yield from finding_view(finding)
     if difference is None:
         yield _summary(verdict_text(report), report)
-    for gap in report.gaps:
-        yield Paragraph(f"  {gap_text(gap)}", is_problem=difference is None)
-    if difference is None and report.gaps:
+    for text in uncompared_texts(report):
+        yield Paragraph(f"  {text}", is_problem=difference is None)
+    if difference is None and not report.is_complete:
         yield Paragraph(gaps_hint(report))
-    if report.excepted:
-        yield Paragraph(f"Left out by --except: {_names(report.excepted)}.", is_problem=True)
+    if report.excluded:
+        yield Paragraph(f"Left out by --except: {_names(report.excluded)}.", is_problem=True)
     if report.world is not None:
         yield Paragraph(
             start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
@@ -121,7 +122,7 @@ def _summary(text: str, report: ParityReport) -> Summary:
 
 def verdict_text(report: ParityReport) -> str:
     """Return the verdict on a report without a difference: what agrees, and how far."""
-    agree = [own for own in report.tensors if own.explained and not own.incomparable]
+    agree = [tensor for tensor in report.tensors if tensor.explained and not tensor.incomparable]
     unproven = any(gap.reason in ("nothing", "untrained") for gap in report.gaps)
     if unproven or not agree:
         return "Nothing was proven."
@@ -129,17 +130,17 @@ def verdict_text(report: ParityReport) -> str:
     text += "s" * (len(agree) == 1)
     steps = "step" if report.steps == 1 else f"{report.steps:,} steps"
     far = f" in the first {steps}" if report.steps else ""
-    if not (report.gaps or report.unexplained):
+    if report.is_complete and not report.unexplained:
         return f"All {text} with the reference{far}."
     wrong = sum(gap.count for gap in report.gaps if gap.reason == "hidden")
     if wrong and len(report.gaps) == 1:
         differ = plural(wrong, "gradient") + " differ" + "s" * (wrong == 1)
         return f"{text} with the reference{far}, but {differ}, which the optimizer's step hides."
-    if report.gaps:
+    if not report.is_complete:
         return f"{text} with the reference{far}, but not all that was asked about was compared."
     remarks = []
-    odd = [own for own in report.tensors if not own.explained and not own.incomparable]
-    others = sum(own.kind not in GRADIENTS for own in odd)
+    odd = [tensor for tensor in report.tensors if not tensor.explained and not tensor.incomparable]
+    others = sum(tensor.kind not in GRADIENTS for tensor in odd)
     wrong = len(odd) - others
     if others:
         follow = "parameters" if wrong else "gradients and parameters"
@@ -155,8 +156,12 @@ def verdict_text(report: ParityReport) -> str:
     return f"{text} with the reference{far}; {'; '.join(remarks)}."
 
 
-def gap_text(gap: Gap) -> str:
-    """Return the sentence on what could not be compared."""
+def uncompared_texts(report: ParityReport) -> list[str]:
+    """Return a sentence on everything that could not be compared."""
+    return [*map(_gap_text, report.gaps), *gap_texts(report.stopped, report.unseen)]
+
+
+def _gap_text(gap: Uncompared) -> str:
     return GAPS[gap.reason].format(
         names=_names(gap.names),
         steps=plural(abs(gap.count), "step"),
@@ -166,13 +171,10 @@ def gap_text(gap: Gap) -> str:
     )
 
 
-def gaps_text(report: ParityReport) -> str:
-    """Return the sentences on all that could not be compared."""
-    return " ".join(map(gap_text, report.gaps))
-
-
 def gaps_hint(report: ParityReport) -> str:
     """Return what to do about the first gap."""
+    if not report.gaps:
+        return "A collective that nobody compared may be wrong: distdemo run says more about it."
     gap = report.gaps[0]
     hint = GAP_HINTS.get(gap.reason, "")
     if hint or not gap.names:
@@ -190,8 +192,8 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
     """Return one row per module and parameter: the placements in the first step that differs."""
     difference = report.difference
     step = difference.step if difference else report.tensors[-1].step
-    if not difference and not report.steps and any(own.step < 0 for own in report.tensors):
-        step = min(own.step for own in report.tensors)
+    if not difference and not report.steps and any(tensor.step < 0 for tensor in report.tensors):
+        step = min(tensor.step for tensor in report.tensors)
     rows: dict[str, dict[str, Comparison]] = {}
     for column, kinds in COLUMNS.items():
         for tensor in report.tensors:

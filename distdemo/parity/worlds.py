@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from distdemo.calls.exclusion import Exclusion
 from distdemo.calls.inspector import Inspector
 from distdemo.errors import UsageError
+from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.parity.cases import Cases, subject
 from distdemo.parity.compare import Comparing, RunNotes
-from distdemo.parity.gaps import gaps
+from distdemo.parity.gaps import gaps, unrecorded
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import KINDS, Difference, Gap, Key, ParityReport, Recording
+from distdemo.parity.records import KINDS, Difference, ParityReport, Recording, TensorId
 from distdemo.parity.remarks import remarks
+from distdemo.parity.results import Results, subject
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
 from distdemo.view.format import listing, plural
@@ -55,10 +55,10 @@ def measure_parity(report: ParityReport, recording: Recording, start: Start) -> 
         start: Function that starts a world.
     """
     report = replace(report, versions=versions())
-    with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as folder:
+    with temporary_folder("distdemo-parity-") as folder:
         try:
             return _compared(
-                report, replace(recording, folder=folder), partial(_run, report, start)
+                report, replace(recording, folder=str(folder)), partial(_run, report, start)
             )
         except _Failed as failed:
             return replace(report, failed_run=failed.run, world=failed.world)
@@ -90,7 +90,9 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     printed = world.outcomes[0].output
     inspector.poll(world.outcomes)  # what was noted after the last look
     world = replace(world, verdict=None, outcomes=())
-    return RunNotes(written, world, printed, inspector.warnings())
+    return RunNotes(
+        written, world, printed, inspector.warnings(), inspector.stopped, inspector.gaps()
+    )
 
 
 @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
@@ -101,36 +103,32 @@ def _compared(
     reference = run(replace(recording, run="reference", start="save" if copies else "keep"))
     report = replace(report, world=reference.world)
     if not reference.keys:
-        unread = [own for notes in reference.notes for own in notes.unread]
-        if unread:
-            names, whats = ({own.name for own in unread}, {own.what for own in unread})
-            gap = Gap("unread", len(unread), tuple(sorted(names)), tuple(sorted(whats)))
-            return replace(report, gaps=(gap,))
-        errors = {error for notes in reference.notes for error in notes.errors}
-        if errors:
-            gap = Gap("unrecorded", len(errors), what=tuple(sorted(errors)))
-            return replace(report, gaps=(gap,))
+        if found := tuple(unrecorded(reference.notes, lambda _: True)):
+            return replace(report, gaps=found)
         return replace(report, difference=_nothing(reference))
     moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
-    asked = Comparing(reference, moved, reference, recording.without)
+    exclusion = Exclusion(recording.excluded)
+    asked = Comparing(reference, moved, reference, exclusion)
     if any(_differing(asked, moved, FAR)):
         again = run(replace(recording, run="again", start="copy" if copies else "keep"))
         difference = _not_reproducible(asked, again)
         if difference is not None:
             return replace(report, difference=difference)
     ranks = run(recording if copies else replace(recording, start="keep"))
-    comparing = Comparing(reference, moved, ranks, recording.without)
-    excepted = _excepted(comparing)
-    mesh, results = comparing.compare()
-    difference = first_difference(Cases(comparing, mesh, results))
+    comparing = Comparing(reference, moved, ranks, exclusion)
+    _exclude(comparing)
+    results = Results(comparing, *comparing.compare())
+    difference = first_difference(results)
     return replace(
         report,
         steps=comparing.steps,
-        axes=mesh.axes,
+        axes=results.mesh.axes,
         tensors=comparing.comparisons(results),
         difference=difference,
-        gaps=tuple(gaps(comparing, results, difference)),
-        excepted=excepted,
+        gaps=tuple(gaps(results, difference)),
+        excluded=exclusion.excluded,
+        stopped=ranks.stopped,
+        unseen=ranks.unseen,
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(remarks(comparing, recording.steps)),
         world=ranks.world,
@@ -138,29 +136,27 @@ def _compared(
     )
 
 
-def _excepted(comparing: Comparing) -> tuple[str, ...]:
-    """Return the names of the tensors that were taken out of the question.
+def _exclude(comparing: Comparing) -> None:
+    """Apply the patterns of ``--except`` to all names.
 
     Raises:
         UsageError: A pattern matches no tensor, or no tensor is left.
     """
-    names = {key[2]: None for run in comparing.runs for key in run.keys}
-    for pattern in comparing.without:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise UsageError(
-                f"--except {pattern} matches no tensor.",
-                f"The program has: {listing([*names][:8])}, ...",
-                "Give the name of a module or parameter as the table shows it, or a pattern such "
-                "as 'experts.*'.",
-            )
-    excepted = [name for name in names if comparing.is_excepted(("", 0, name))]
-    if len(excepted) == len(names):
+    names = [*dict.fromkeys(name for run in comparing.runs for _, _, name in run.keys)]
+    is_left = [not comparing.exclusion.excludes(name) for name in names]
+    for pattern in comparing.exclusion.unmatched:
+        raise UsageError(
+            f"--except {pattern} matches no tensor.",
+            f"The program has: {listing(names[:8])}, ...",
+            "Give the name of a module or parameter as the table shows it, or a pattern such as "
+            "'experts.*'.",
+        )
+    if not any(is_left):
         raise UsageError(
             "--except leaves no tensor to compare.",
-            f"The program has: {listing([*names][:8])}.",
+            f"The program has: {listing(names[:8])}.",
             "Leave out a pattern.",
         )
-    return tuple(excepted)
 
 
 def _nothing(reference: RunNotes) -> Difference:
@@ -193,7 +189,7 @@ def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
     reference = asked.reference
     kind, step, name = key
     size = plural(len(reference.notes), "rank")
-    random = {own for notes in reference.notes for own in notes.random}
+    random = {name for notes in reference.notes for name in notes.random}
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
     hint += "add --seed 0, which seeds torch, NumPy and random."
     if kind != "input" and name in random:
@@ -209,20 +205,20 @@ def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
     )
 
 
-def _differing(asked: Comparing, other: RunNotes, share: float) -> Iterator[Key]:
+def _differing(asked: Comparing, other: RunNotes, share: float) -> Iterator[TensorId]:
     """Yield the tensors of the reference that differ by more than this share of their size.
 
     The initial parameters of one rank are copied into the second run.
     """
-    one = asked.reference
-    keys = (key for key in one.keys if not asked.is_excepted(key))
-    in_order = sorted(keys, key=lambda key: (key[1], KINDS.index(key[0])))
-    copied = ("start", "initial") if len(one.notes) == 1 else ()
-    for key in (key for key in in_order if key[0] not in copied):
-        for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
-            if mine and its:
-                size = mine.norm * max(mine.rows, 1) ** 0.5
-                if distance(mine, its)[0] > share * size:
+    reference = asked.reference
+    keys = (key for key in reference.keys if not asked.exclusion.excludes(key.name))
+    in_order = sorted(keys, key=lambda key: (key.step, KINDS.index(key.kind)))
+    copied = ("start", "initial") if len(reference.notes) == 1 else ()
+    for key in (key for key in in_order if key.kind not in copied):
+        for expected, sketch in zip(reference.sketches(key), other.sketches(key), strict=True):
+            if expected and sketch:
+                size = expected.norm * max(expected.rows, 1) ** 0.5
+                if distance(expected, sketch)[0] > share * size:
                     yield key
-            elif mine or its:
+            elif expected or sketch:
                 yield key

@@ -12,14 +12,14 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 
-from distdemo.calls.recording import compare_recordings, rank_of
+from distdemo.calls.note_files import compare_recordings, rank_of
 from distdemo.errors import UsageError
 from distdemo.files import limit_memory, open_file, read_file
-from distdemo.launcher.process_tree import die_with_parent
+from distdemo.launcher import helper
+from distdemo.launcher.helper import Channel, HelperError
 from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem import verdict
 from distdemo.postmortem.dumps import read_dump
@@ -40,7 +40,6 @@ _ATTEMPT = re.compile(r"(.*/attempt_)(\d{1,6})/")
 _LAST_NUMBER = re.compile(r"(\d{1,5})(?:\.(?:json|pkl|pickle|dump|txt))*$")
 CPU_S = 300  # a pickle can take forever to load
 MEMORY_BYTES = 2 << 30
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Contents:
@@ -304,40 +303,28 @@ def examine(names: Sequence[str]) -> Postmortem:
     Raises:
         UsageError: There is no file, or none that can be used, or one ends the process.
     """
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    reader = context.Process(target=_work, args=(names, sender), daemon=True)
-    signals = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    reader.start()
-    sender.close()
+    reader = helper.fork(partial(_work, names))
     path = ""
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        while isinstance(message := receiver.recv(), str):
+        while isinstance(message := reader.receive(), str):
             path = message
-    except EOFError:
-        reader.join()
-        why = f"It ends its reader with exit code {reader.exitcode}."
-        if reader.exitcode == -signal.SIGXCPU:
+    except HelperError:
+        code = reader.process.exitcode
+        why = f"It ends its reader with exit code {code}."
+        if code == -signal.SIGXCPU:
             why = f"It takes more than {CPU_S:g} s of processor time."
         hint = "Move it to another folder, or name the files of fewer ranks."
         raise UsageError(f"{path} can't be read.", why, hint) from None
     finally:
-        reader.kill()
-        reader.join()
+        reader.close(0)
     if isinstance(message, UsageError):
         raise message
     assert isinstance(message, Postmortem)
     return message
 
 
-def _work(names: Sequence[str], sender: Connection) -> None:
+def _work(names: Sequence[str], channel: Channel) -> None:
     """Send the path of each file before it is read, then the report or an error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills this process
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard == resource.RLIM_INFINITY or hard > CPU_S:
@@ -346,11 +333,11 @@ def _work(names: Sequence[str], sender: Connection) -> None:
     gc.disable()  # no format has cycles, and collecting takes a third of the time
     message: Postmortem | UsageError
     try:
-        message = judge_files(names, sender.send)
+        message = judge_files(names, channel.send)
     except UsageError as error:
         message = error
     except MemoryError:
         why = f"To compare them takes more than {MEMORY_BYTES >> 30} GiB of memory."
         hint = "Name the files of fewer ranks, or record fewer calls."
         message = UsageError("The files have too many calls.", why, hint)
-    sender.send(message)
+    channel.send(message)

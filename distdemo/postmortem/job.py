@@ -17,7 +17,8 @@ from distdemo.postmortem.records import CallState, GroupId, RankCalls, RankEnd
 from distdemo.view.format import ranks_text
 
 TURN = 200  # notes of a rank that are read before those of the next one
-RANK_SOURCES = ("exception", "message", "exit code")  # the first that a rank has counts
+KINDS = ("raised", "thrown", "timed out", "silent", "exited")
+"""Kinds of ends, those that say most first: of a rank, the first counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +87,7 @@ class Job:
         self.stopped: set[int] = set()
         self.notes: list[str] = []
         ends = [end for _, log in logs for end in log.ends]
-        for rank, end in sorted(ends, key=lambda pair: RANK_SOURCES.index(pair[1].source)):
+        for rank, end in sorted(ends, key=lambda pair: KINDS.index(pair[1].kind)):
             if rank is not None:
                 self.ends.setdefault(rank, end)
             elif not end.is_consequence:
@@ -216,9 +217,7 @@ class Job:
             for rank, stream in list(streams.items()):
                 notes = list(islice(stream, TURN))
                 for note in notes:
-                    if isinstance(note, CallNote):
-                        judge.count(rank, note)
-                    judge.order.add(note, judge.matcher.add(rank, note))
+                    judge.add(rank, note)
                 if not notes:
                     del streams[rank]
         return judge

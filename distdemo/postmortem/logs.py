@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from signal import SIGINT, SIGTERM
+from typing import Literal
 
 from distdemo.calls.records import UNKNOWN_CALL, PartialCall, SourceLine
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES
-from distdemo.launcher.records import signal_name
 from distdemo.launcher.verdict import lost_peer
 from distdemo.postmortem.dumps import OPS, number, source_line, text_of, typed
 from distdemo.postmortem.records import CallState, GroupId, PastCall, RankCalls, RankEnd
@@ -67,6 +67,7 @@ _CONSEQUENCE = re.compile(
     r"DistStoreError|DistNetworkError|SignalException|ChildFailedError|KeyboardInterrupt|SystemExit",
     re.IGNORECASE,
 )
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 STACK = re.compile(r"^Process \d+: .*\n(?:.*\n){0,3}?Thread ", re.MULTILINE)
 """Beginning of a stack."""
 RAS = '"communicators"'
@@ -118,7 +119,7 @@ def read_log(text: str, rank: int | None) -> Log:
             op = OPS.get(timeout[3].lower(), timeout[3].lower())
             call = PartialCall(op, SourceLine(), count=int(timeout[4] or -1))
             watchdogs[rank_of_call].add_timeout(int(timeout[2]), call)
-            end = RankEnd(f"timed out in {op}", "message", is_consequence=True)
+            end = RankEnd("timed out", op, is_consequence=True, timed_out=True)
             log.ends.append((rank_of_call, end))
         elif status := _STATUS.search(line):
             rank_of_call = int(status[4]) if writer is None else writer
@@ -177,9 +178,9 @@ class _ErrorReader:
             self._thrown = thrown[1]
         elif self._thrown and (what := _WHAT.match(line)):
             sizes = f" ({what[1]})" if what[1] else ""
-            how = f"died of {self._thrown}: {what[2].rstrip('.')}{sizes}"
+            text = f"{self._thrown}: {what[2].rstrip('.')}{sizes}"
             self._thrown = ""
-            return _end(how, "")
+            return _end("thrown", text)
         elif line.startswith("Traceback (most recent call last)"):
             self._stack = []
         elif self._stack is not None and (frame := _FRAME.match(line)):
@@ -188,14 +189,21 @@ class _ErrorReader:
             place = source_line(reversed(self._stack))
             self._stack = None
             message = line[error.end() :]
-            return _end(f"raised {error[1]}{message}", str(place) if place.line else "")
+            return _end("raised", error[1] + message, place.alone if place.line else None)
         return None
 
 
-def _end(how: str, line: str) -> RankEnd:
-    text = one_line(how)[:MAX_CHARS].rstrip(": ")
-    is_consequence = lost_peer(text) or _CONSEQUENCE.search(text) is not None
-    return RankEnd(text, "exception", line, is_consequence)
+def _end(kind: Literal["raised", "thrown"], error: str, line: SourceLine | None = None) -> RankEnd:
+    text = one_line(error)[:MAX_CHARS].rstrip(": ")
+    has_lost_peer = lost_peer(text)
+    return RankEnd(
+        kind,
+        text,
+        source_line=line,
+        is_consequence=has_lost_peer or _CONSEQUENCE.search(text) is not None,
+        lost_peer=has_lost_peer,
+        timed_out=_TIMED_OUT.search(text) is not None,
+    )
 
 
 class _Table:
@@ -225,8 +233,7 @@ class _Table:
             if code in STOPPED and not self._is_first:
                 log.stopped.add(self._rank)
             elif code:
-                how = f"exited with code {code}" if code > 0 else f"died of {signal_name(-code)}"
-                log.ends.append((self._rank, RankEnd(how, "exit code")))
+                log.ends.append((self._rank, RankEnd("exited", code=code)))
             self._rank = None
 
 
@@ -253,8 +260,8 @@ def read_ras(text: str) -> Log:
         for op, count_of in counts.items():
             _add_counts(log, f"{text_of(comm['hash'])} {op}", op, count_of)
         for rank in typed(comm.get("missing_ranks", []), list):
-            how = f"doesn't answer NCCL: process {rank.get('pid')!r} on {rank.get('host')!r}"
-            log.ends.append((number(rank["rank"]), RankEnd(how[:200], "message")))
+            process = f"process {rank.get('pid')!r} on {rank.get('host')!r}"
+            log.ends.append((number(rank["rank"]), RankEnd("silent", process[:MAX_CHARS])))
     return log
 
 
@@ -283,7 +290,7 @@ def read_stacks(stacks: Mapping[int, str]) -> dict[int, RankCalls]:
             for function, file, line in _STACK_FRAME.findall(thread[1] if thread else "")
         ]
         line = source_line(frames)
-        ranks[rank] = RankCalls(is_dump=True, groups=[group], line=str(line))
+        ranks[rank] = RankCalls(is_dump=True, groups=[group], line=line.alone)
         ops = [f.function for f in frames if "torch/distributed/" in f.file and f.line]
         ops = [op for op in ops if not op.endswith("wrapper")]
         if ops:

@@ -14,6 +14,13 @@ from pickle import UnpicklingError
 from typing import Any
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
+_WIDTHS = {
+    **dict.fromkeys(b"\x4b\x68\x71\x80\x8a\x8c", 1),
+    **dict.fromkeys(b"\x4d", 2),
+    **dict.fromkeys(b"\x4a\x58\x6a\x72", 4),
+    **dict.fromkeys(b"\x47\x8d\x95", 8),
+}
+"""Bytes of the number after an instruction: the argument itself, or its length."""
 
 
 def is_pickle(head: bytes) -> bool:
@@ -39,100 +46,82 @@ def _load(data: bytes) -> Any:
     stack: list[Any] = []
     outer: list[list[Any]] = []  # the stacks below the marks
     memo: dict[int, Any] = {}
-    integer = int.from_bytes
-    at = 0
+    number = at = 0
     while True:
         code = data[at]
-        at += 1
+        start = at = at + 1
+        if code in _WIDTHS:
+            at += _WIDTHS[code]
+            number = int.from_bytes(data[start:at], "little")
         match code:
-            case 0x68:  # BINGET
-                stack.append(memo[data[at]])
-                at += 1
+            case 0x68 | 0x6A:  # BINGET, LONG_BINGET
+                stack.append(memo[number])
             case 0x28:  # MARK
                 outer.append(stack)
                 stack = []
-            case 0x4B:  # BININT1
-                stack.append(data[at])
-                at += 1
+            case 0x4B | 0x4D:  # BININT1, BININT2
+                stack.append(number)
             case 0x5D:  # EMPTY_LIST
                 stack.append([])
-            case 0x65:  # APPENDS
-                items = stack
-                stack = outer.pop()
-                _of_type(stack[-1], list).extend(items)
-            case 0x4D:  # BININT2
-                stack.append(integer(data[at : at + 2], "little"))
-                at += 2
-            case 0x4E:  # NONE
-                stack.append(None)
-            case 0x4A:  # BININT
-                stack.append(integer(data[at : at + 4], "little", signed=True))
-                at += 4
             case 0x7D:  # EMPTY_DICT
                 stack.append({})
-            case 0x75:  # SETITEMS
+            case 0x65 | 0x75 | 0x74:  # APPENDS, SETITEMS, TUPLE
                 items = stack
                 stack = outer.pop()
-                _set(stack[-1], items)
-            case 0x88 | 0x89:  # NEWTRUE, NEWFALSE
-                stack.append(code == 0x88)
+                if code == 0x74:
+                    stack.append(tuple(items))
+                else:
+                    _add(stack[-1], items, list if code == 0x65 else dict)
+            case 0x4E | 0x88 | 0x89:  # NONE, NEWTRUE, NEWFALSE
+                stack.append(None if code == 0x4E else code == 0x88)
             case 0x85 | 0x86 | 0x87:  # TUPLE1, TUPLE2, TUPLE3
                 size = code - 0x84
                 stack[-size:] = [(*stack[-size:],)]
+            case 0x4A:  # BININT
+                stack.append(int.from_bytes(data[start:at], "little", signed=True))
             case 0x8A:  # LONG1
-                start = at + 1
-                at = start + data[at]
-                stack.append(integer(data[start:at], "little", signed=True))
+                stack.append(int.from_bytes(data[at : at + number], "little", signed=True))
+                at += number
             case 0x58 | 0x8C | 0x8D:  # BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
-                start = at + {0x58: 4, 0x8C: 1, 0x8D: 8}[code]
-                at = start + integer(data[at:start], "little")
-                stack.append(data[start:at].decode("utf-8", "surrogatepass"))
-            case 0x71:  # BINPUT
-                memo[data[at]] = stack[-1]
-                at += 1
-            case 0x94:  # MEMOIZE
-                memo[len(memo)] = stack[-1]
-            case 0x6A:  # LONG_BINGET
-                stack.append(memo[integer(data[at : at + 4], "little")])
-                at += 4
-            case 0x72:  # LONG_BINPUT
-                memo[integer(data[at : at + 4], "little")] = stack[-1]
-                at += 4
-            case 0x47:  # BINFLOAT
-                stack += struct.unpack_from(">d", data, at)
-                at += 8
-            case 0x61:  # APPEND
-                item = stack.pop()
-                _of_type(stack[-1], list).append(item)
-            case 0x73:  # SETITEM
-                items = [stack.pop(), stack.pop()]
-                _set(stack[-1], items[::-1])
-            case 0x74:  # TUPLE
-                items = stack
-                stack = outer.pop()
-                stack.append(tuple(items))
+                stack.append(data[at : at + number].decode("utf-8", "surrogatepass"))
+                at += number
+            case 0x71 | 0x72:  # BINPUT, LONG_BINPUT
+                memo[number] = stack[-1]
             case 0x29:  # EMPTY_TUPLE
                 stack.append(())
+            case 0x94:  # MEMOIZE
+                memo[len(memo)] = stack[-1]
+            case 0x47:  # BINFLOAT
+                stack += struct.unpack(">d", data[start:at])
+            case 0x61 | 0x73:  # APPEND, SETITEM
+                size = 1 if code == 0x61 else 2
+                items = stack[-size:]
+                del stack[-size:]
+                _add(stack[-1], items, list if code == 0x61 else dict)
             case 0x2E:  # STOP
                 return stack.pop()
-            case 0x80:  # PROTO
-                at += 1
-            case 0x95:  # FRAME
-                at += 8
+            case 0x80 | 0x95:  # PROTO, FRAME
+                continue
             case _:
                 names = [known.name for known in pickletools.opcodes if ord(known.code) == code]
                 raise UnpicklingError(f"contains {''.join(names) or code}, which isn't data")
 
 
-def _of_type(value: Any, kind: type) -> Any:
-    """Return a value if it has exactly this type."""
+def _add(target: Any, items: list[Any], kind: type) -> None:
+    """Append items to a list, or set the keys and values in turn of a dictionary.
+
+    Keys are texts: the hash of a nested tuple never ends.
+    """
+    _check(target, kind)
+    if kind is list:
+        target.extend(items)
+        return
+    for key in items[::2]:
+        _check(key, str)
+    target.update(zip(items[::2], items[1::2], strict=False))
+
+
+def _check(value: Any, kind: type) -> None:
+    """Check that a value has exactly this type."""
     if type(value) is not kind:
         raise UnpicklingError(f"has a {type(value).__name__} in place of a {kind.__name__}")
-    return value
-
-
-def _set(target: Any, items: list[Any]) -> None:
-    """Set the keys and values in turn. Keys are texts: the hash of a nested tuple never ends."""
-    for key in items[::2]:
-        _of_type(key, str)
-    _of_type(target, dict).update(zip(items[::2], items[1::2], strict=False))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from signal import SIGINT, SIGTERM
 from typing import Literal, NamedTuple
 
-from distdemo.calls.records import CallCount, Finding, RankCall
+from distdemo.calls.records import CallCount, Finding, RankCall, SourceLine
 
 
 class GroupId(NamedTuple):
@@ -59,7 +60,7 @@ class RankCalls:
     groups: list[GroupId] = field(default_factory=list)
     calls: list[PastCall] = field(default_factory=list)
     times: tuple[int, int] = (0, 0)
-    line: str = ""
+    line: SourceLine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +68,28 @@ class RankEnd:
     """End of a rank, as a log reports it.
 
     Attributes:
-        how: ``raised ValueError: bad``, ``died of SIGKILL``.
-        source: Source of this fact. An exception says more than an exit code.
-        source_line: Source line, or empty.
+        kind: An exception of Python that was raised, or one of C++ that was thrown; a call that
+            timed out; a process that doesn't answer NCCL; or an exit.
+        text: The exception, ``ValueError: bad``; the call; or the process.
+        code: Exit code, or the negative signal.
+        source_line: Source line, or None.
         is_consequence: True if the rank only lost a peer, timed out or was stopped.
+        lost_peer: True if the exception says so.
+        timed_out: True if the exception says so, or a call timed out.
     """
 
-    how: str
-    source: Literal["exception", "message", "exit code"]
-    source_line: str = ""
+    kind: Literal["raised", "thrown", "timed out", "silent", "exited"]
+    text: str = ""
+    code: int = 0
+    source_line: SourceLine | None = None
     is_consequence: bool = False
+    lost_peer: bool = False
+    timed_out: bool = False
 
     @property
     def is_vague(self) -> bool:
         """True if it may be a consequence: an exit code that a lost connection gives, too."""
-        return self.source == "exit code" and self.how.endswith((" code 1", "SIGINT", "SIGTERM"))
+        return self.code in (1, -SIGINT, -SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,20 @@ calls that all ranks are in.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from signal import SIGKILL
 
 from distdemo.calls.match import findings
 from distdemo.calls.match.judge import first_error
-from distdemo.calls.match.matching import merged
 from distdemo.calls.match.rules import COMPARED, KINDS
+from distdemo.calls.match.shown import merged
 from distdemo.calls.match.state import Entry
 from distdemo.calls.records import Finding, Row
-from distdemo.launcher.verdict import lost_peer, ranks_of
+from distdemo.launcher.records import signal_name
+from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem.job import Job
-from distdemo.postmortem.records import RankCalls, RankEnd
+from distdemo.postmortem.records import RankEnd
 
 WRONG_SIZE = "data size doesn't match"
 SIZES = (
@@ -33,7 +34,6 @@ VAGUE = (
 )
 UNREAD = "Ranks without calls have died, never made this call, or lost their dumps."
 MAX_ROWS = 12  # rows of ranks that wait
-_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
 
 def find(job: Job) -> list[Finding]:
@@ -48,21 +48,13 @@ def find(job: Job) -> list[Finding]:
         return []
     if error is not None:
         return [error]
-    behind = findings.stuck(matcher, {rank: _place(calls) for rank, calls in job.calls.items()})
+    behind = findings.stuck(matcher, {rank: calls.line for rank, calls in job.calls.items()})
     if behind is not None:
-        return [replace(behind, so_far=False)]
+        return [replace(behind, so_far=False, undecided=())]
     lost = _lost(job, waits)
     if lost is not None and (lost.ranks or not waits):
         return [lost]
     return list(_slow(job, waits))
-
-
-def _place(calls: RankCalls) -> str:
-    """Return the last call of a rank, or where its stack is; empty if unknown."""
-    if not calls.calls:
-        return calls.line
-    last = calls.calls[-1].call
-    return f"last call: {last.op or 'an unknown op'} at {last.source_line}"
 
 
 def _died(job: Job, waits: dict[int, Entry]) -> Finding | None:
@@ -72,12 +64,12 @@ def _died(job: Job, waits: dict[int, Entry]) -> Finding | None:
     causes = {rank: end for rank, end in causes.items() if rank in job.first} or causes
     if not causes and not job.unplaced:
         return None
-    rows = merged([Row((rank,), end.how, end.source_line) for rank, end in causes.items()])
+    rows = merged([Row((rank,), _how(end), end.source_line) for rank, end in causes.items()])
     if causes:
         how = rows[0].did if len({row.did for row in rows}) == 1 else "failed"
         what = f"{ranks_of(tuple(causes))} {how}."
     else:
-        what = f"A rank {job.unplaced[0].how}, and no line says which."
+        what = f"A rank {_how(job.unplaced[0])}, and no line says which."
     others = tuple(sorted({*job.ends, *waits}.difference(causes)))
     rows += _affected(job, waits, others)
     advice = _advice([*causes.values(), *job.unplaced])
@@ -86,11 +78,25 @@ def _died(job: Job, waits: dict[int, Entry]) -> Finding | None:
 
 def _advice(causes: Collection[RankEnd]) -> str:
     """Return what to do about ranks that died."""
-    if any(WRONG_SIZE in end.how for end in causes):
+    if any(WRONG_SIZE in end.text for end in causes):
         return SIZES
-    if any("SIGKILL" in end.how for end in causes):
+    if any(end.code == -SIGKILL for end in causes):
         return KILLED
     return VAGUE if any(end.is_vague for end in causes) else KINDS["died"].rule
+
+
+def _how(end: RankEnd) -> str:
+    """Return how a rank ended, as the end of a sentence."""
+    match end.kind:
+        case "raised":
+            return f"raised {end.text}"
+        case "thrown":
+            return f"died of {end.text}"
+        case "timed out":
+            return f"timed out in {end.text}"
+        case "silent":
+            return f"doesn't answer NCCL: {end.text}"
+    return f"exited with code {end.code}" if end.code > 0 else f"died of {signal_name(-end.code)}"
 
 
 def _lost(job: Job, waits: dict[int, Entry]) -> Finding | None:
@@ -99,7 +105,7 @@ def _lost(job: Job, waits: dict[int, Entry]) -> Finding | None:
     If connections were lost, a rank that lived until it was stopped isn't the one that ended first;
     if a call timed out, it may be the one that never made it.
     """
-    timed_out = any(_TIMED_OUT.search(end.how) for end in job.ends.values())
+    timed_out = any(end.timed_out for end in job.ends.values())
     if not job.ends or (timed_out and waits):
         return None
     innocent = {*job.ends, *waits} if timed_out else {*job.ends, *waits, *job.stopped}
@@ -119,11 +125,11 @@ def _lost(job: Job, waits: dict[int, Entry]) -> Finding | None:
 
 def _affected(job: Job, waits: dict[int, Entry], ranks: Collection[int]) -> list[Row]:
     """Return the rows of ranks that wait, or failed because another one did."""
-    rows = job.judge.matcher.rows({rank: waits[rank].call for rank in ranks if rank in waits})
+    rows = job.judge.matcher.shown.rows({rank: waits[rank].call for rank in ranks if rank in waits})
     for rank in ranks:
         if rank not in waits:
             end = job.ends[rank]
-            how = "lost a peer" if lost_peer(end.how) else end.how
+            how = "lost a peer" if end.lost_peer else _how(end)
             rows.append(Row((rank,), how, end.source_line))
     return merged(rows)[:MAX_ROWS]
 

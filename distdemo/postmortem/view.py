@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.calls.text import calls_text
+from distdemo.calls.text import calls_text, headline
 from distdemo.calls.view import finding_view
 from distdemo.postmortem.records import Postmortem
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
@@ -37,7 +37,7 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
     if len(report.notes) > MAX_NOTES:
         yield Paragraph(f"{plural(len(report.notes) - MAX_NOTES, 'more note')} in --format json.")
     if report.findings:
-        yield Summary(report.findings[0].what, ok=False)
+        yield Summary(headline(report.findings[0]), ok=False)
         return
     if not report.has_recorder:
         yield Paragraph(SWITCH_ON)

@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -92,25 +93,34 @@ class Factor:
 
 
 class CallRecorder:
-    """Recorder of this worker's calls."""
+    """Recorder of this worker's calls, which also sends each to the launcher before it is made."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self.calls: list[RpcCall] = []
 
     def call(
-        self, callee: str, what: str, expected: str, function: Callable[..., T], *args: Any
+        self,
+        callees: tuple[int, ...],
+        name: str,
+        what: str,
+        expected: str,
+        function: Callable[..., T],
+        *args: Any,
     ) -> T:
         """Make a blocking call and return its result.
 
         Args:
-            callee: Worker, or workers separated by commas.
-            what: torch's function and what it calls, such as ``rpc_sync add(3)``.
+            callees: Ranks of the workers that run it.
+            name: torch's function, such as ``rpc_sync``.
+            what: Called function with its arguments, such as ``add(3)``.
             expected: Expected value as text; empty if there is none.
             function: Function that makes the call.
             args: Its arguments.
         """
-        self._rank.report_phase(f"{callee}: {what}")  # the callee to report if it never answers
+        call = RpcCall(callees, name, what, "", expected, 0.0)
+        self._rank.report_phase(f"{call.callee}: {call.text}")
+        self._rank.send(call)  # if it never returns, its callees are at fault
         start = time.monotonic()
         result = function(*args)
         time_s = time.monotonic() - start
@@ -121,8 +131,7 @@ class CallRecorder:
             value = f"RRef to {result.owner_name()}"
         elif result is not None:
             value = str(result)
-        function_name, _, called = what.partition(" ")
-        self.calls.append(RpcCall(callee, function_name, called, value, expected, time_s))
+        self.calls.append(replace(call, value=value, time_s=time_s))
         return result
 
 
@@ -139,22 +148,22 @@ def make_calls(recorder: CallRecorder, world_size: int) -> None:
     numbers = torch.tensor([1.0, 2.0, 3.0])
     doubled = "[2 4 6]"
     # A function of torch: send a tensor, receive the result.
-    what = "rpc_sync add([1 2 3], 10)"
-    call(first, what, "[11 12 13]", rpc.rpc_sync, first, torch.add, (numbers, 10))
+    what = "add([1 2 3], 10)"
+    call((1,), "rpc_sync", what, "[11 12 13]", rpc.rpc_sync, first, torch.add, (numbers, 10))
     # Calls to all workers at the same time.
-    futures = {name: rpc.rpc_async(name, who) for name in map(worker, range(1, world_size))}
-    for name, future in futures.items():
-        call(name, "rpc_async who()", name, future.wait)
+    futures = {rank: rpc.rpc_async(worker(rank), who) for rank in range(1, world_size)}
+    for rank, future in futures.items():
+        call((rank,), "rpc_async", "who()", worker(rank), future.wait)
     # An object created on another worker stays there; a reference is returned immediately.
-    counter = call(first, "remote Counter(5)", to_first, rpc.remote, first, Counter, (5,))
+    counter = call((1,), "remote", "Counter(5)", to_first, rpc.remote, first, Counter, (5,))
     for number, total in ((3, "8"), (-2, "6")):
-        call(first, f"rref.rpc_sync add({number})", total, counter.rpc_sync().add, number)
-    what = "remote mul([1 2 3], 2)"
-    product = call(first, what, to_first, rpc.remote, first, torch.mul, (numbers, 2))
-    call(first, "rref.to_here", doubled, product.to_here)
+        call((1,), "rref.rpc_sync", f"add({number})", total, counter.rpc_sync().add, number)
+    what = "mul([1 2 3], 2)"
+    product = call((1,), "remote", what, to_first, rpc.remote, first, torch.mul, (numbers, 2))
+    call((1,), "rref.to_here", "", doubled, product.to_here)
     if world_size > 2:  # a reference can be passed on
         third = worker(2)
-        call(third, "rpc_sync fetch(RRef)", doubled, rpc.rpc_sync, third, fetch, (product,))
+        call((2,), "rpc_sync", "fetch(RRef)", doubled, rpc.rpc_sync, third, fetch, (product,))
 
     def raised() -> str:
         """Return the exception of a remote call, which is raised here with its own type."""
@@ -162,10 +171,10 @@ def make_calls(recorder: CallRecorder, world_size: int) -> None:
             result = rpc.rpc_sync(first, root, (-9,))
         except ValueError as error:
             named = re.search(RAISED, str(error))
-            return named[2] if named and worker(int(named[1])) == first else str(error)
+            return named[2] if named and int(named[1]) == 1 else str(error)
         return f"no exception, but {result}"
 
-    call(first, "rpc_sync root(-9)", "ValueError('< 0')", raised)
+    call((1,), "rpc_sync", "root(-9)", "ValueError('< 0')", raised)
 
 
 def take_step(recorder: CallRecorder, world_size: int) -> None:
@@ -174,34 +183,40 @@ def take_step(recorder: CallRecorder, world_size: int) -> None:
     The same step by ordinary autograd in this process gives the expected values.
     """
     call = recorder.call
-    owners = (worker(1), worker(min(2, world_size - 1)))
-    all_owners = ", ".join(dict.fromkeys(owners))
+    owners = (1, min(2, world_size - 1))
+    all_owners = tuple(dict.fromkeys(owners))
     local = [torch.tensor(numbers, requires_grad=True) for numbers in FACTORS]
     factors = []
     for owner, factor in zip(owners, local, strict=True):
-        what = f"remote Factor({shown(factor)})"
+        name = worker(owner)
+        what = f"Factor({shown(factor)})"
         args = (factor.tolist(),)
-        factors.append(call(owner, what, f"RRef to {owner}", rpc.remote, owner, Factor, args))
+        factors.append(
+            call((owner,), "remote", what, f"RRef to {name}", rpc.remote, name, Factor, args)
+        )
     triples = list(zip(owners, factors, local, strict=True))
     optimizer = DistributedOptimizer(  # type: ignore[no-untyped-call]  # untyped in torch
         torch.optim.SGD,
         [factor.rpc_sync().reference() for factor in factors],
         lr=LEARNING_RATE,
     )
+    method = "rref.rpc_sync"
     with autograd.context() as context:
         product = expected = torch.tensor([1.0, 2.0, 3.0])
         for owner, factor, here in triples:
             expected = expected * here
-            what = f"rref.rpc_sync times({shown(product)})"
-            product = call(owner, what, shown(expected), factor.rpc_sync().times, product)
+            what = f"times({shown(product)})"
+            times = factor.rpc_sync().times
+            product = call((owner,), method, what, shown(expected), times, product)
         expected.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
         backward = autograd.backward  # type: ignore[attr-defined]  # missing in torch's stubs
-        call(all_owners, "backward (sum)", "", backward, context, [product.sum()])
+        call(all_owners, "backward", "(sum)", "", backward, context, [product.sum()])
         for owner, factor, here in triples:
             assert here.grad is not None  # backward has just set it
-            gradient = shown(here.grad)
-            call(owner, "rref.rpc_sync gradient()", gradient, factor.rpc_sync().gradient, context)
-        call(all_owners, "optimizer.step", "", optimizer.step, context)
+            expected_text = shown(here.grad)
+            gradient = factor.rpc_sync().gradient
+            call((owner,), method, "gradient()", expected_text, gradient, context)
+        call(all_owners, "optimizer.step", "", "", optimizer.step, context)
     torch.optim.SGD(local, lr=LEARNING_RATE).step()
     for owner, factor, here in triples:
-        call(owner, "rref.rpc_sync value()", shown(here), factor.rpc_sync().value)
+        call((owner,), method, "value()", shown(here), factor.rpc_sync().value)

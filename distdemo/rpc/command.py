@@ -18,14 +18,12 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session
 from distdemo.errors import UsageError
 from distdemo.launcher.records import Raised, TimedOut, Verdict, WorldReport
-from distdemo.launcher.verdict import ranks_of
-from distdemo.rpc.records import RAISED, RpcReport
+from distdemo.launcher.verdict import limit_text, ranks_of
+from distdemo.rpc.records import RAISED, RpcCall, RpcReport
 from distdemo.versions import versions
 
 STALL_S = 10.0
 LOADING_S = 1.5  # CPU seconds to load torch and its optimizers in one rank
-AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
-"""Phase of a waiting caller: the callees and the call."""
 MAX_WORKERS = 24  # torch 2.13: 36 connecting at once failed 9 of 12 times, 32 never
 
 
@@ -69,41 +67,52 @@ def rpc(session: Session, options: RpcOptions) -> Result:
         from distdemo.rpc.rank import load_rpc, run
 
         load_rpc()  # once, before the ranks are forked
-        report = make_report(session.start(replace(world, lazy=True), run, (2 * deadline + 60,)))
+        awaited: list[RpcCall | None] = [None]
+        ended = session.start(
+            replace(world, lazy=True),
+            run,
+            (2 * deadline + 60,),
+            on_message=lambda _, call: awaited.append(call),
+        )
+        report = make_report(ended, awaited[-1])
     from distdemo.rpc.view import rpc_view
 
     errors = tuple(
-        Error(f"{call.callee}: {call.function} {call.what} returned a wrong value.")
-        for call in report.wrong
+        Error(f"{call.callee}: {call.text} returned a wrong value.") for call in report.wrong
     )
     return Result(report, rpc_view, errors=errors)
 
 
-def make_report(world: WorldReport) -> RpcReport:
-    """Return the report of a world; if it failed, with the worker at fault."""
+def make_report(world: WorldReport, awaited: RpcCall | None) -> RpcReport:
+    """Return the report of a world; if it failed, with the worker at fault.
+
+    Args:
+        world: Report of the launcher.
+        awaited: Call that rank 0 made last; None before its first call and after its last.
+    """
     all_versions = versions() | backends.versions_of(world.world)
     if world.verdict is None:
         return RpcReport(world, world.values[0], all_versions)
     if world.interrupted_by is None:
-        world = replace(world, verdict=_blame(world, world.verdict))
+        world = replace(world, verdict=_blame(world, world.verdict, awaited))
     return RpcReport(world, versions=all_versions)
 
 
-def _blame(world: WorldReport, verdict: Verdict) -> Verdict:
+def _blame(world: WorldReport, verdict: Verdict, awaited: RpcCall | None) -> Verdict:
     """Return the launcher's verdict, or one that blames the callee instead of its caller."""
     outcomes = world.outcomes
     caller = outcomes[0]
     cause = outcomes[verdict.ranks[0]] if verdict.ranks else caller
     if isinstance(cause, Raised) and (raised := re.search(RAISED, cause.message)):
-        callees = [int(raised[1])]
+        callees: tuple[int, ...] = (int(raised[1]),)
         what = f"Rank {raised[1]} raised {raised[2]}"
         why = f"Rank {cause.rank} called it and received the exception: {cause.phase.name}."
-    elif isinstance(caller, TimedOut) and (awaited := AWAITED.fullmatch(caller.phase.name)):
-        callees = [int(rank) for rank in re.findall(r"\d+", awaited[1])]
-        lead = verdict.what.partition(":")[0]
-        what = f"{lead}: {ranks_of(callees).lower()} did not finish {awaited[2]}."
+    elif isinstance(caller, TimedOut) and awaited is not None and verdict.limit is not None:
+        callees = awaited.callees
+        limit = limit_text(world.world, verdict.limit)
+        what = f"{limit}: {ranks_of(callees).lower()} did not finish {awaited.text}."
         why = f"Last phase of rank 0: {caller.phase.name}."
     else:
         return verdict
     others = tuple(outcome.rank for outcome in outcomes if outcome.rank not in callees)
-    return replace(verdict, what=what, why=why, ranks=tuple(callees), consequences=others)
+    return replace(verdict, what=what, why=why, ranks=callees, consequences=others)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
+from distdemo.launcher.local import sends
 from distdemo.launcher.torch_import import load_compiler, load_torch
 from distdemo.rpc.records import RpcCall, worker
 
@@ -36,8 +37,11 @@ def load_rpc() -> None:
     load_compiler(("distdemo.rpc.calls",))
 
 
+@sends(RpcCall)
 def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
     """Run a worker; rank 0 makes all calls and returns them. Collective.
+
+    Rank 0 sends each call before it is made, and None after the last.
 
     Args:
         rank: Rank of this process.
@@ -73,6 +77,7 @@ def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
         take_step(recorder, rank.world_size)
         calls = tuple(recorder.calls)
         rank.report_phase("done")
+        rank.send(None)
     rpc.shutdown()  # waits for all workers, which answer until then; not reached after an exception
     return calls
 

@@ -16,7 +16,7 @@ class RpcCall:
     """One call that worker0 made.
 
     Attributes:
-        callee: Worker that ran the call, or several, such as ``worker1, worker2``.
+        callees: Ranks of the workers that ran the call.
         function: Function of torch: ``rpc_sync``, ``rpc_async``, ``remote``, ``rref.to_here``, ...
         what: Called function with its arguments.
         value: Returned value as text; empty if there is none.
@@ -24,12 +24,22 @@ class RpcCall:
         time_s: Seconds until the value was available.
     """
 
-    callee: str
+    callees: tuple[int, ...] = field(metadata={"json": False})
     function: str
     what: str
     value: str
     expected: str
     time_s: float
+
+    @property
+    def text(self) -> str:
+        """Text of the call, such as ``rpc_sync add(3)``."""
+        return f"{self.function} {self.what}".rstrip()
+
+    @derived
+    def callee(self) -> str:
+        """Worker that ran the call, or several, such as ``worker1, worker2``."""
+        return ", ".join(map(worker, self.callees))
 
     @derived
     def ok(self) -> bool:

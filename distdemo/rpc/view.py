@@ -40,9 +40,7 @@ def _table(calls: Sequence[RpcCall], sign: Signs) -> Grid:
         value: Cell = call.value or sign.none
         if not call.ok:
             value = Text(f"{sign.wrong} {call.value}, not {call.expected}", style=colours.WRONG)
-        rank = call.callee.removeprefix("worker")  # several workers have no colour
-        style = colours.of_rank(int(rank)) if rank.isdigit() else ""
-        callee = Text(call.callee.replace(", ", "\n"), style=style)
-        made = f"{call.function} {call.what}".rstrip()
-        grid.rows.append([callee, made, value, digits(1e3 * call.time_s)])
+        style = colours.of_rank(call.callees[0]) if len(call.callees) == 1 else ""
+        callee = Text("\n".join(map(worker, call.callees)), style=style)
+        grid.rows.append([callee, call.text, value, digits(1e3 * call.time_s)])
     return grid

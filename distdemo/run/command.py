@@ -93,7 +93,7 @@ class RunOptions(ProgramOptions, WorldOptions):
         typer.Option(
             "--except",
             metavar="PATTERN",
-            help="Parameters that --check-replicas leaves out, such as 'experts.*'; repeatable.",
+            help="Parameters that aren't compared, such as 'experts.*'; repeatable.",
             show_default=False,
         ),
     ] = None
@@ -163,18 +163,13 @@ def run(session: Session, options: RunOptions) -> Result:
         *(options.calls, options.strict, options.record, options.rules, options.check_replicas),
         options.shake is not None,
         options.findings,
+        options.excluded,
     ]
-    if options.excluded and options.check_replicas is None:
-        raise UsageError(
-            "--except requires --check-replicas.",
-            "It names parameters that --check-replicas leaves out.",
-            "Add --check-replicas.",
-        )
     if options.sanitize == "off" and any(needs_calls):
         raise UsageError(
             "--no-sanitize can't be used here.",
-            "--calls, --strict, --record, --rules, --shake, --findings and --check-replicas use "
-            "the sanitizer.",
+            "--calls, --strict, --record, --rules, --shake, --findings, --except and "
+            "--check-replicas use the sanitizer.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -316,6 +311,7 @@ def _sanitizer(
     session: Session, options: RunOptions, world: WorldSpec
 ) -> tuple[Inspector, Timeline | None]:
     """Return the sanitizer of a world, and the timeline of ``--record``."""
+    from distdemo.calls.exclusion import Exclusion
     from distdemo.calls.inspector import Inspector
     from distdemo.calls.timeline import Timeline
 
@@ -324,8 +320,8 @@ def _sanitizer(
         timeline = Timeline(options.record)
     inspector = Inspector(world, session.own_ranks(world.world_size), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
-    inspector.judge.matcher.strict_replicas = options.check_replicas is not None
-    inspector.judge.matcher.excluded = options.excluded or ()
+    inspector.judge.training.ledger.is_strict = options.check_replicas is not None
+    inspector.judge.training.ledger.exclusion = Exclusion(options.excluded or ())
     inspector.judge.levels = options.findings or {}
     inspector.notes = replace(
         inspector.notes,
@@ -344,14 +340,15 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         ended, findings = inspector.conclude(ended)
         report = replace(report, world=ended, findings=findings)
     judge = inspector.judge
+    asks = options.check_replicas is not None or options.excluded
     return replace(
         report,
         calls=judge.calls(),
-        late=judge.lateness.ranking(judge.matcher.line),
+        late=judge.lateness.ranking(judge.matcher.shown.line),
         warnings=tuple(judge.warnings()),
         notes=tuple(judge.notes()),
         shake=options.shake,
-        replicas=judge.matcher.compared_steps() if options.check_replicas else None,
+        replicas=judge.training.report() if asks else None,
         gaps=judge.gaps(),
         stopped="" if report.findings or report.interrupted else inspector.stopped,
         rpc=judge.matcher.uses_rpc,

@@ -11,8 +11,8 @@ from distdemo.calls.records import (
     Gap,
     Kind,
     LateRank,
+    LedgerReport,
     Level,
-    ReplicaSteps,
 )
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
@@ -55,7 +55,8 @@ class RunReport:
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         gaps: What ranks couldn't look at.
         shake: Seed of the random delays before calls; null if there were none.
-        replicas: What ``--check-replicas`` compared; null without it.
+        replicas: What was compared of the tensors that ranks train; null without
+            ``--check-replicas`` and ``--except``.
         rpc: True if the program used RPC: what it calls through RPC isn't compared.
     """
 
@@ -73,7 +74,7 @@ class RunReport:
     stopped: str = ""
     gaps: tuple[Gap, ...] = ()
     shake: int | None = None
-    replicas: ReplicaSteps | None = None
+    replicas: LedgerReport | None = None
     rpc: bool = False
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.calls.records import LateRank, ReplicaSteps
-from distdemo.calls.text import calls_text, gap_texts
+from distdemo.calls.records import LateRank, LedgerReport
+from distdemo.calls.text import calls_text, gap_texts, headline, rank_label
 from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
@@ -19,11 +19,19 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.foreign import lines_of
-from distdemo.view.format import duration, plural, ranks_text, start_and_versions
+from distdemo.view.format import (
+    duration,
+    listing,
+    plural,
+    ranks_text,
+    some,
+    start_and_versions,
+)
 from distdemo.view.tables import MANY, Column, Grid
 
 MAX_LATE = 12  # rows in the table of late ranks
-MAX_NAMES = 3  # of parameters that weren't compared
+MAX_NAMES = 3  # of parameters that were or weren't compared
+MAX_STEPS = 8  # numbers of steps that are listed one by one
 MAX_CHARS = 240  # of a returned value in the table
 
 
@@ -91,7 +99,7 @@ def _verdict(report: RunReport) -> str:
     if world is None:
         return f"Interrupted. {ALL_EXITED}"
     if report.findings:
-        return report.findings[0].what
+        return headline(report.findings[0])
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
     problems += _incomplete(report) if world.ok else []
     if not world.ok:
@@ -108,9 +116,7 @@ def _incomplete(report: RunReport) -> list[str]:
     """Return what was asked and not looked at, in short."""
     asked = {gap.what for gap in report.gaps if gap.is_asked}
     replicas = report.replicas
-    lacks = replicas is not None and (
-        bool(replicas.unmarked) or not (replicas.compared or replicas.checks)
-    )
+    lacks = replicas is not None and not replace(replicas, unmatched=()).complete
     what = {
         "their calls were not compared to the end": report.stopped,
         "not all calls were compared": "calls" in asked,
@@ -122,29 +128,35 @@ def _incomplete(report: RunReport) -> list[str]:
     return [text for text, is_so in what.items() if is_so]
 
 
-def _replicas_text(replicas: ReplicaSteps) -> str:
+def _replicas_text(replicas: LedgerReport) -> str:
     """Return what was compared, and what wasn't."""
-    text = f"--check-replicas compared {replicas.compared:,} of {plural(replicas.steps, 'step')}"
+    parts = []
     if replicas.checks:
-        text += f" and {plural(replicas.checks, 'check')} of the program"
-    if not (replicas.steps or replicas.checks):
-        return f"{text}: none was seen. Steps within a backward pass aren't compared."
-    if replicas.unmarked:
-        text += ". Not compared, as DDP doesn't hold them and no broadcast or average of them was "
-        text += f"seen: {_names(replicas.unmarked)}"
-    if replicas.diverged:
-        text += ". They were equal at the start and differed when last compared: "
-        text += _names(replicas.diverged)
-    if replicas.excluded:
-        text += f". Left out by --except: {_names(replicas.excluded)}"
-    if replicas.unmatched:
-        text += f". --except matches no parameter: {_names(replicas.unmatched)}"
+        parts.append(plural(replicas.checks, "check") + " of the program")
+    if replicas.parameters and replicas.compared_steps:
+        who = f"{plural(replicas.parameters, 'parameter')} on {rank_label(replicas.ranks)}"
+        after = [step for step in replicas.compared_steps if step]
+        when = ["before step 1"] * (0 in replicas.compared_steps)
+        if after:
+            runs = ranks_text(after) if len(after) > MAX_STEPS else ", ".join(map(str, after))
+            when.append(f"after step{'s' * (len(after) > 1)} {runs}")
+        when += ["at the end"] * replicas.at_end
+        parts.append(f"{who} {listing(when)} of {replicas.steps:,}")
+    text = f"--check-replicas compared {listing(parts) if parts else 'nothing'}"
+    if not (parts or replicas.alone or replicas.uneven):
+        return f"{text}: no step of an optimizer, and no update by hand, was seen."
+    for facts, what in (
+        (replicas.uneven, "Not compared, as ranks hold different numbers of them"),
+        (replicas.changed, "Changed after the last step, so not compared at the end"),
+        (replicas.apart, "Different on all ranks from the start, and nothing declares them equal"),
+        (replicas.averaged, "Averaged now and then"),
+        (replicas.excluded, "Left out by --except"),
+        (replicas.unmatched, "--except matches no parameter"),
+    ):
+        text += f". {what}: {some(facts, MAX_NAMES)}" if facts else ""
+    if replicas.alone:
+        text += f". {plural(replicas.alone, 'parameter')} held by one rank alone"
     return f"{text}."
-
-
-def _names(names: Sequence[str]) -> str:
-    more = ", ..." if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
@@ -155,7 +167,7 @@ def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
         last = f"{line.last:,} of {line.calls:,}"
         waited = (duration(line.median_s), duration(line.total_s))
         rank = Text(str(line.rank), style=colours.of_rank(line.rank))
-        grid.rows.append([line.op, line.source_line, rank, last, *waited])
+        grid.rows.append([line.op, str(line.source_line), rank, last, *waited])
     if len(late) > MAX_LATE:
         grid.rows.append([sign.more])
     return grid

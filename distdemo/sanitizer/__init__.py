@@ -24,6 +24,6 @@ def install(folder: str | os.PathLike[str] | None = None) -> None:
     """
     name = folder or os.environ.get("DISTDEMO_RECORD")
     if name:
-        from distdemo.calls.recording import record
+        from distdemo.calls.note_files import record
 
         record(Path(name))

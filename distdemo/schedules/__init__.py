@@ -19,6 +19,9 @@ from distdemo.schedules.schedule import Schedule
 
 REGISTRY = tuple(sorted(REGISTERED, key=lambda algorithm: not algorithm.goal.reduced))
 """Registry of algorithms. The first one of each op is its default."""
+_OTHERS = {
+    words.letters(other): words.letters(own) for other, own in words.meanings("algorithm").items()
+}
 NO_ARITHMETIC = {"float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"}
 """Dtypes for which torch lacks elementwise functions to reduce with (2.8, 2.13 and 2.15)."""
 
@@ -72,9 +75,8 @@ def find_anywhere(name: str) -> Algorithm | None:
 def _named(name: str, known: Iterable[Algorithm]) -> Algorithm | None:
     """Return the algorithm with this name; if there is none, the one that it is another name of."""
     by_letters = {words.letters(algorithm.name): algorithm for algorithm in known}
-    others = {words.letters(other): words.letters(own) for other, own in words.ALGORITHMS.items()}
     typed = words.letters(name)
-    return by_letters.get(typed) or by_letters.get(others.get(typed, ""))
+    return by_letters.get(typed) or by_letters.get(_OTHERS.get(typed, ""))
 
 
 def schedule(op: OpSpec, name: str) -> Schedule:

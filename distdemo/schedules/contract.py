@@ -7,13 +7,10 @@ knows an op or an algorithm by name. For many ranks the formulas are evaluated i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from types import CodeType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
 """Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1)."""
@@ -97,9 +94,44 @@ class Round:
 # ---------------------------------------------------------------------------------------- formulas
 
 
-@dataclass(frozen=True, slots=True)
-class Formulas:
-    """Cost of an algorithm on two or more ranks, as formulas in the letters of `evaluate`.
+class Letters:
+    """Values of the letters in formulas, for two or more ranks; see ``LETTERS``.
+
+    Args:
+        n: Number of ranks.
+        chunks: C, the number of chunks.
+    """
+
+    def __init__(self, n: int, chunks: int) -> None:
+        p = power(n)
+        self.n = Fraction(n)
+        self.C = Fraction(chunks)
+        self.lg_n = len(masks(n))
+        self.lg_p = len(masks(p))
+        self.p = Fraction(p)
+        self.e = Fraction(n - p)
+        self.b = sum(n // (2 * bit) * bit + max(0, n % (2 * bit) - bit) for bit in masks(n))
+        self.f = sum(min(bit, n - p) for bit in masks(p))
+        self.m = Fraction(masks(n)[-1])
+
+
+LETTERS = (
+    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up; p: largest power of 2 that is not "
+    "above n; e = n − p; [e>0]: 1 if so, else 0; b: bits set in 1 to n−1, added up (n(lg n)/2 if "
+    "e = 0); f: min(2^k, e) for k from 0, 2^k < p, added up; m: largest power of 2 below n."
+)
+"""Letters in the formulas, except S."""
+
+
+class Formula(NamedTuple):
+    """A formula as text, and as a function that returns its value with S = 1."""
+
+    text: str
+    value: Callable[[Letters], Fraction | int]
+
+
+class Formulas(NamedTuple):
+    """Cost of an algorithm on two or more ranks.
 
     Bytes are multiples of S, the payload (``Op.traffic``), and exact if all chunks are equal.
 
@@ -111,61 +143,18 @@ class Formulas:
         serial: Largest message of each round, added up. It costs β per byte.
     """
 
-    rounds: str
-    sent: str
-    busiest: str
-    total: str
-    serial: str
+    rounds: Formula
+    sent: Formula
+    busiest: Formula
+    total: Formula
+    serial: Formula
 
-    def values(self, n: int, chunks: int) -> dict[str, Fraction]:
-        """Return the value of each formula on n ranks with S = 1, by name."""
-        return {
-            field.name: evaluate(getattr(self, field.name), n, chunks) for field in fields(self)
-        }
-
-
-LETTERS = (
-    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up; p: largest power of 2 that is not "
-    "above n; e = n − p; [e>0]: 1 if so, else 0; b: bits set in 1 to n−1, added up (n(lg n)/2 if "
-    "e = 0); f: min(2^k, e) for k from 0, 2^k < p, added up; m: largest power of 2 below n."
-)
-"""Letters in the formulas, except S."""
-
-
-def evaluate(formula: str, n: int, chunks: int) -> Fraction:
-    """Return the value of a formula with S = 1. One rank sends nothing.
-
-    Args:
-        formula: Formula such as ``(n−1)/n·S``.
-        n: Number of ranks.
-        chunks: C, the number of chunks.
-    """
-    if n == 1:
-        return Fraction(0)
-    p = power(n)
-    letters = {
-        "n": Fraction(n),
-        "C": Fraction(chunks),
-        "S": 1,
-        "p": Fraction(p),
-        "e": n - p,
-        "b": sum(n // (2 * bit) * bit + max(0, n % (2 * bit) - bit) for bit in masks(n)),
-        "f": sum(min(bit, n - p) for bit in masks(p)),
-        "m": Fraction(masks(n)[-1]),
-        "lg": lambda number: (int(number) - 1).bit_length(),
-        "min": min,
-        "max": max,
-    }
-    return Fraction(eval(_compiled(formula), {"__builtins__": {}}, letters))  # noqa: S307 - a formula of ours
-
-
-@cache
-def _compiled(formula: str) -> CodeType:
-    """Compile a formula as Python: ``2 lg p·[e>0]`` is ``2*lg(p)*(e>0)``."""
-    text = formula.translate(str.maketrans("−·[]", "-*()")).replace("=", "==")
-    text = re.sub(r"lg (\w)", r"lg(\1)", text)
-    text = re.sub(r"(?<=[\d)])\s*(?=[A-Za-z(])|(?<=\b[nCpebfm])(?=\()", "*", text)
-    return compile(text, formula, "eval")
+    def values(self, n: int, chunks: int) -> list[Fraction]:
+        """Return the value of each formula on n ranks with S = 1. One rank sends nothing."""
+        if n == 1:
+            return [Fraction(0)] * len(self)
+        letters = Letters(n, chunks)
+        return [Fraction(formula.value(letters)) for formula in self]
 
 
 def power(n: int) -> int:

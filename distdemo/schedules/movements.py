@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from distdemo.schedules import shapes
@@ -12,6 +11,7 @@ from distdemo.schedules.contract import (
     CHAN,
     PJESIVAC,
     THAKUR,
+    Formula,
     Formulas,
     Goal,
     Round,
@@ -46,11 +46,16 @@ def ring_all_gather(n: int, _: int) -> Iterator[Round]:
     "doubling",
     f"{THAKUR}, 4.1 (recursive doubling; beyond a power of 2 with partners, as in 4.5)",
     Formulas(
-        "lg p + 2·[e>0]",
-        "(p−1 + f + (n−1)[e>0])/n·S",
-        "(n+p−2 + f + (n−1)[e>0])/n·S",
-        "(n−1)S",
-        "(p−1 + f + n·[e>0])/n·S",
+        Formula("lg p + 2·[e>0]", lambda x: x.lg_p + 2 * (x.e > 0)),
+        Formula(
+            "(p−1 + f + (n−1)[e>0])/n·S", lambda x: (x.p - 1 + x.f + (x.n - 1) * (x.e > 0)) / x.n
+        ),
+        Formula(
+            "(n+p−2 + f + (n−1)[e>0])/n·S",
+            lambda x: (x.n + x.p - 2 + x.f + (x.n - 1) * (x.e > 0)) / x.n,
+        ),
+        shapes.N1_S,
+        Formula("(p−1 + f + n·[e>0])/n·S", lambda x: (x.p - 1 + x.f + x.n * (x.e > 0)) / x.n),
     ),
 )
 def doubling_all_gather(n: int, _: int) -> Iterator[Round]:
@@ -72,7 +77,7 @@ def doubling_all_gather(n: int, _: int) -> Iterator[Round]:
 
 
 @algorithm(
-    ALL_GATHER, "bruck", f"{BRUCK}; {THAKUR}, 4.1 (Bruck)", replace(shapes.RING, rounds="lg n")
+    ALL_GATHER, "bruck", f"{BRUCK}; {THAKUR}, 4.1 (Bruck)", shapes.RING._replace(rounds=shapes.LG_N)
 )
 def bruck_all_gather(n: int, _: int) -> Iterator[Round]:
     """Each rank gets the next chunks from ranks at distances 1, 2, 4, ...: lg n rounds.
@@ -102,7 +107,7 @@ BROADCAST = Goal("broadcast", "root", "all", whole=True)
     BROADCAST,
     "tree",
     f"{THAKUR}, 4.2; {CHAN} (binomial, or minimum spanning tree)",
-    Formulas("lg n", "lg n·S", "lg n·S", "(n−1)S", "lg n·S"),
+    Formulas(shapes.LG_N, shapes.LG_N_S, shapes.LG_N_S, shapes.N1_S, shapes.LG_N_S),
 )
 def tree_broadcast(n: int, chunks: int) -> Iterator[Round]:
     """Every rank that has the tensor sends it to one more: their number doubles each round.
@@ -116,7 +121,7 @@ def tree_broadcast(n: int, chunks: int) -> Iterator[Round]:
     BROADCAST,
     "flat",
     f"{PJESIVAC} (flat tree)",
-    Formulas("n−1", "(n−1)S", "(n−1)S", "(n−1)S", "(n−1)S"),
+    Formulas(shapes.N1, shapes.N1_S, shapes.N1_S, shapes.N1_S, shapes.N1_S),
 )
 def flat_broadcast(n: int, chunks: int) -> Iterator[Round]:
     """The root sends the whole tensor to one rank after the other.
@@ -155,7 +160,7 @@ GATHER = Goal("gather", "own", "root", moved=True)
     SCATTER,
     "tree",
     f"{THAKUR}, 4.2 (binomial)",
-    Formulas("lg n", "(n−1)/n·S", "(n−1)/n·S", "b/n·S", "(n−1)/n·S"),
+    Formulas(shapes.LG_N, shapes.N1_PARTS, shapes.N1_PARTS, shapes.B_PARTS, shapes.N1_PARTS),
 )
 def tree_scatter(n: int, _: int) -> Iterator[Round]:
     """A rank with the parts of several ranks passes on half of them: fewest rounds.
@@ -175,7 +180,7 @@ def tree_scatter(n: int, _: int) -> Iterator[Round]:
     SCATTER,
     "flat",
     f"{THAKUR}, 4.4 (the linear scatter of the old reduce-scatter)",
-    Formulas("n−1", "(n−1)/n·S", "(n−1)/n·S", "(n−1)/n·S", "(n−1)/n·S"),
+    Formulas(shapes.N1, shapes.N1_PARTS, shapes.N1_PARTS, shapes.N1_PARTS, shapes.N1_PARTS),
 )
 def flat_scatter(n: int, _: int) -> Iterator[Round]:
     """The root sends each rank its part, one after the other: each is sent once.
@@ -189,7 +194,13 @@ def flat_scatter(n: int, _: int) -> Iterator[Round]:
     GATHER,
     "tree",
     f"{THAKUR}, 4.5 (binomial)",
-    Formulas("lg n", "max(n−m, m/2)/n·S", "(n−1)/n·S", "b/n·S", "(n−1)/n·S"),
+    Formulas(
+        shapes.LG_N,
+        Formula("max(n−m, m/2)/n·S", lambda x: max(x.n - x.m, x.m / 2) / x.n),
+        shapes.N1_PARTS,
+        shapes.B_PARTS,
+        shapes.N1_PARTS,
+    ),
 )
 def tree_gather(n: int, _: int) -> Iterator[Round]:
     """Ranks pass on the 1, 2, 4, ... tensors that they have gathered: fewest rounds.
@@ -209,7 +220,13 @@ def tree_gather(n: int, _: int) -> Iterator[Round]:
     GATHER,
     "flat",
     f"folklore; the linear scatter backwards, {THAKUR}, 4.4",
-    Formulas("n−1", "S/n", "(n−1)/n·S", "(n−1)/n·S", "(n−1)/n·S"),
+    Formulas(
+        shapes.N1,
+        Formula("S/n", lambda x: 1 / x.n),
+        shapes.N1_PARTS,
+        shapes.N1_PARTS,
+        shapes.N1_PARTS,
+    ),
 )
 def flat_gather(n: int, _: int) -> Iterator[Round]:
     """One rank after the other sends its tensor to the root: each is sent once.
@@ -239,7 +256,13 @@ def pairwise(n: int, _: int) -> Iterator[Round]:
     ALL_TO_ALL,
     "bruck",
     f"{BRUCK}; {THAKUR}, 4.3 (short messages)",
-    Formulas("lg n", "b/n·S", "2b/n·S", "b·S", "b/n·S"),
+    Formulas(
+        shapes.LG_N,
+        shapes.B_PARTS,
+        Formula("2b/n·S", lambda x: 2 * x.b / x.n),
+        Formula("b·S", lambda x: x.b),
+        shapes.B_PARTS,
+    ),
 )
 def bruck_all_to_all(n: int, _: int) -> Iterator[Round]:
     """Parts move 1, 2, 4, ... ranks by the bits of their distance: lg n rounds, more bytes.

@@ -11,6 +11,7 @@ from distdemo.schedules.contract import (
     PATARASUK,
     PJESIVAC,
     THAKUR,
+    Formula,
     Formulas,
     Goal,
     Round,
@@ -23,7 +24,13 @@ from distdemo.schedules.contract import (
 
 ALL_REDUCE = Goal("all_reduce", "all", "all", whole=True, reduced=True)
 """One tensor per rank, cut into C chunks."""
-_TO_ALL = Formulas("n−1", "(n−1)S", "2(n−1)S", "n(n−1)S", "(n−1)S")
+_TO_ALL = Formulas(
+    shapes.N1,
+    shapes.N1_S,
+    shapes.TWICE_N1_S,
+    Formula("n(n−1)S", lambda x: x.n * (x.n - 1)),
+    shapes.N1_S,
+)
 """Costs if every rank's whole tensor reaches every other rank without being reduced on the way."""
 
 
@@ -31,7 +38,13 @@ _TO_ALL = Formulas("n−1", "(n−1)S", "2(n−1)S", "n(n−1)S", "(n−1)S")
     ALL_REDUCE,
     "ring",
     f"{PATARASUK}; {THAKUR}, section 5 (ring)",
-    Formulas("2(n−1)", "2(n−1)/n·S", "4(n−1)/n·S", "2(n−1)S", "2(n−1)/n·S"),
+    Formulas(
+        shapes.TWICE_N1,
+        shapes.TWICE_N1_PARTS,
+        Formula("4(n−1)/n·S", lambda x: 4 * (x.n - 1) / x.n),
+        shapes.TWICE_N1_S,
+        shapes.TWICE_N1_PARTS,
+    ),
     cut=lambda n: n,
 )
 def ring_all_reduce(n: int, _: int) -> Iterator[Round]:
@@ -99,7 +112,7 @@ def naive(n: int, chunks: int) -> Iterator[Round]:
     "aggregator",
     "the parameter server: Li et al., Scaling Distributed Machine Learning with the "
     "Parameter Server, OSDI 2014, with a single server that is a rank itself",
-    Formulas("2(n−1)", "(n−1)S", "2(n−1)S", "2(n−1)S", "2(n−1)S"),
+    Formulas(shapes.TWICE_N1, shapes.N1_S, shapes.TWICE_N1_S, shapes.TWICE_N1_S, shapes.TWICE_N1_S),
 )
 def aggregator(n: int, chunks: int) -> Iterator[Round]:
     """One central rank collects and adds all tensors, and sends the sum to all ranks.
@@ -121,11 +134,11 @@ def aggregator(n: int, chunks: int) -> Iterator[Round]:
     "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
     "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)",
     Formulas(
-        "4 lg p − 2·[e=0]",
-        "(1 + [n>2] + [n>4])S",
-        "(2 + 2[n>2] + 2[n>4])S",
-        "2(n−1)S",
-        "(4 lg p − 2·[e=0])S",
+        Formula("4 lg p − 2·[e=0]", lambda x: 4 * x.lg_p - 2 * (x.e == 0)),
+        Formula("(1 + [n>2] + [n>4])S", lambda x: 1 + (x.n > 2) + (x.n > 4)),
+        Formula("(2 + 2[n>2] + 2[n>4])S", lambda x: 2 + 2 * (x.n > 2) + 2 * (x.n > 4)),
+        shapes.TWICE_N1_S,
+        Formula("(4 lg p − 2·[e=0])S", lambda x: 4 * x.lg_p - 2 * (x.e == 0)),
     ),
 )
 def binary_tree(n: int, chunks: int) -> Iterator[Round]:
@@ -157,11 +170,11 @@ def binary_tree(n: int, chunks: int) -> Iterator[Round]:
     "doubling",
     f"{THAKUR}, 4.5 (recursive doubling)",
     Formulas(
-        "lg p + 2·[e>0]",
-        "(lg p + [e>0])S",
-        "2(lg p + [e>0])S",
-        "(p·lg p + 2e)S",
-        "(lg p + 2·[e>0])S",
+        Formula("lg p + 2·[e>0]", lambda x: x.lg_p + 2 * (x.e > 0)),
+        Formula("(lg p + [e>0])S", lambda x: x.lg_p + (x.e > 0)),
+        Formula("2(lg p + [e>0])S", lambda x: 2 * (x.lg_p + (x.e > 0))),
+        Formula("(p·lg p + 2e)S", lambda x: x.p * x.lg_p + 2 * x.e),
+        Formula("(lg p + 2·[e>0])S", lambda x: x.lg_p + 2 * (x.e > 0)),
     ),
 )
 def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
@@ -185,11 +198,11 @@ def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
     "halving-doubling",
     f"R. Rabenseifner, Optimization of Collective Reduction Operations, ICCS 2004; {THAKUR}, 4.5",
     Formulas(
-        "2 lg p + 2·[e>0]",
-        "(2(p−1)/p + [e>0])S",
-        "(4(p−1)/p + 2·[e>0])S",
-        "2(n−1)S",
-        "(2(p−1)/p + 2·[e>0])S",
+        Formula("2 lg p + 2·[e>0]", lambda x: 2 * x.lg_p + 2 * (x.e > 0)),
+        Formula("(2(p−1)/p + [e>0])S", lambda x: 2 * (x.p - 1) / x.p + (x.e > 0)),
+        Formula("(4(p−1)/p + 2·[e>0])S", lambda x: 4 * (x.p - 1) / x.p + 2 * (x.e > 0)),
+        shapes.TWICE_N1_S,
+        Formula("(2(p−1)/p + 2·[e>0])S", lambda x: 2 * (x.p - 1) / x.p + 2 * (x.e > 0)),
     ),
     cut=power,
 )
@@ -240,11 +253,15 @@ def ring_reduce_scatter(n: int, _: int) -> Iterator[Round]:
     "halving",
     f"{THAKUR}, 4.4 (recursive halving)",
     Formulas(
-        "lg p + 2·[e>0]",
-        "(n−1 + [e>0])/n·S",
-        "(n+p−2 + f + n·[e>0])/n·S",
-        "(n−1 + e/n)S",
-        "(p−1 + f + (n+1)[e>0])/n·S",
+        Formula("lg p + 2·[e>0]", lambda x: x.lg_p + 2 * (x.e > 0)),
+        Formula("(n−1 + [e>0])/n·S", lambda x: (x.n - 1 + (x.e > 0)) / x.n),
+        Formula(
+            "(n+p−2 + f + n·[e>0])/n·S", lambda x: (x.n + x.p - 2 + x.f + x.n * (x.e > 0)) / x.n
+        ),
+        Formula("(n−1 + e/n)S", lambda x: x.n - 1 + x.e / x.n),
+        Formula(
+            "(p−1 + f + (n+1)[e>0])/n·S", lambda x: (x.p - 1 + x.f + (x.n + 1) * (x.e > 0)) / x.n
+        ),
     ),
 )
 def halving(n: int, chunks: int) -> Iterator[Round]:
@@ -277,7 +294,7 @@ REDUCE = Goal("reduce", "all", "root", whole=True, reduced=True)
     REDUCE,
     "tree",
     f"{THAKUR}, 4.5; {CHAN} (binomial, or minimum spanning tree)",
-    Formulas("lg n", "S", "lg n·S", "(n−1)S", "lg n·S"),
+    Formulas(shapes.LG_N, shapes.S, shapes.LG_N_S, shapes.N1_S, shapes.LG_N_S),
 )
 def tree_reduce(n: int, chunks: int) -> Iterator[Round]:
     """Half of the ranks send their sum to the other half, until only the root is left.
@@ -288,7 +305,10 @@ def tree_reduce(n: int, chunks: int) -> Iterator[Round]:
 
 
 @algorithm(
-    REDUCE, "flat", f"{PJESIVAC} (flat tree)", Formulas("n−1", "S", "(n−1)S", "(n−1)S", "(n−1)S")
+    REDUCE,
+    "flat",
+    f"{PJESIVAC} (flat tree)",
+    Formulas(shapes.N1, shapes.S, shapes.N1_S, shapes.N1_S, shapes.N1_S),
 )
 def flat_reduce(n: int, chunks: int) -> Iterator[Round]:
     """One rank after the other sends its whole tensor to the root, which adds them.

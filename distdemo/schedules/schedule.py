@@ -194,10 +194,8 @@ def by_formula(schedule: Schedule, payload: int) -> Counts:
         schedule: Schedule to evaluate.
         payload: S in bytes.
     """
-    values = schedule.algorithm.formulas.values(schedule.n, schedule.sizes.chunks)
-    rounds = int(values.pop("rounds"))
-    sent, busiest, total, serial = (round(share * payload) for share in values.values())
-    return Counts(rounds, sent, busiest, total, serial)
+    rounds, *shares = schedule.algorithm.formulas.values(schedule.n, schedule.sizes.chunks)
+    return Counts(int(rounds), *(round(share * payload) for share in shares))
 
 
 # ------------------------------------------------------------------------------ message by message

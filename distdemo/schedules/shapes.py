@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 
-from distdemo.schedules.contract import Formulas, Move, Round, masks, power
+from distdemo.schedules.contract import Formula, Formulas, Move, Round, masks, power
 
 ChunksOf = Callable[[int], Sequence[int]]
 """Function that returns the chunks of a message by rank, which is the sender by default."""
-RING = Formulas("n−1", "(n−1)/n·S", "2(n−1)/n·S", "(n−1)S", "(n−1)/n·S")
+
+# Formulas of several algorithms
+N1 = Formula("n−1", lambda x: x.n - 1)
+TWICE_N1 = Formula("2(n−1)", lambda x: 2 * (x.n - 1))
+LG_N = Formula("lg n", lambda x: x.lg_n)
+S = Formula("S", lambda _: 1)
+N1_S = Formula("(n−1)S", lambda x: x.n - 1)
+TWICE_N1_S = Formula("2(n−1)S", lambda x: 2 * (x.n - 1))
+LG_N_S = Formula("lg n·S", lambda x: x.lg_n)
+N1_PARTS = Formula("(n−1)/n·S", lambda x: (x.n - 1) / x.n)
+TWICE_N1_PARTS = Formula("2(n−1)/n·S", lambda x: 2 * (x.n - 1) / x.n)
+B_PARTS = Formula("b/n·S", lambda x: x.b / x.n)
+
+RING = Formulas(N1, N1_PARTS, TWICE_N1_PARTS, N1_S, N1_PARTS)
 """Costs if every rank sends and receives one part in each round."""
-PIPELINE = Formulas("n−1 + C−1", "S", "min(n−1, 2)·S", "(n−1)S", "(n−1 + C−1)/C·S")
+PIPELINE = Formulas(
+    Formula("n−1 + C−1", lambda x: x.n - 1 + x.C - 1),
+    S,
+    Formula("min(n−1, 2)·S", lambda x: min(x.n - 1, Fraction(2))),
+    N1_S,
+    Formula("(n−1 + C−1)/C·S", lambda x: (x.n - 1 + x.C - 1) / x.C),
+)
 """Costs if chunks follow each other along a chain of ranks."""
 
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
-import time
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from multiprocessing.connection import Pipe
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from distdemo.launcher.host import Channel, Interrupt
-from distdemo.launcher.process_tree import die_with_parent
+from distdemo.launcher import helper
+from distdemo.launcher.helper import Channel, HelperError, Interrupt
 from distdemo.launcher.torch_import import load_torch, without_traces
 from distdemo.testing.mark import options_of
 from distdemo.testing.reports import Received, TestResult, merged
@@ -40,78 +36,45 @@ class RanksHost:
         config: Any = session.config
         self._is_debugged = bool(config.option.usepdb)
         config._tmp_path_factory.getbasetemp()  # one folder for all processes
-        self._connection, host_end = Pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's about threads, such as those of NumPy
-            self._pid = os.fork()
-        if self._pid == 0:
-            self._connection.close()
-            _serve(Channel(host_end), session)
-        host_end.close()
+        self._helper = helper.fork(lambda channel: _serve(channel, session))
 
     def run(self, item: pytest.Item, timeout: float) -> TestResult:
         """Run a test on ranks and return its result."""
         wait = None if self._is_debugged else START_TIMEOUT_S + timeout + EXIT_TIMEOUT_S
-        result = None
+        self._helper.send((item.nodeid, timeout))
         try:
-            self._connection.send((item.nodeid, timeout))
-            result = self._receive(wait)
-        except OSError:
-            pass  # the host has exited, also if the connection was closed
+            return self._helper.receive(wait)  # type: ignore[no-any-return]  # sends nothing else
+        except HelperError:
+            self.close()
+            return TestResult("failed", "The process that starts ranks has exited.")
         except BaseException:  # Ctrl-C, or the timeout of another plugin
             self._interrupt(item)
             raise
-        if result is None:
-            self.close()
-            return TestResult("failed", "The process that starts ranks has exited.")
-        return result
-
-    def _receive(self, seconds: float | None) -> TestResult | None:
-        """Return the result of a test, or None if the host has exited or doesn't answer."""
-        with suppress(EOFError, OSError):
-            if self._connection.poll(seconds):
-                return self._connection.recv()  # type: ignore[no-any-return]  # sends nothing else
-        return None
 
     def _interrupt(self, item: pytest.Item) -> None:
         """Stop the running ranks and print where they were."""
-        with suppress(OSError):
-            self._connection.send(Interrupt())
-        result = self._receive(EXIT_TIMEOUT_S)
+        self._helper.send(Interrupt())
         reporter: Any = item.config.pluginmanager.getplugin("terminalreporter")
-        if result is None:
+        try:
+            result = self._helper.receive(EXIT_TIMEOUT_S)
+        except HelperError:
             self.close()
-        elif reporter is not None:
+            return
+        if reporter is not None:
             reporter.write_line(f"\n{item.nodeid}: {result.text}")
 
     def close(self) -> None:
         """Stop the host; its ranks exit with it."""
-        self._connection.close()
-        if self._pid == 0:
-            return
-        until = time.monotonic() + EXIT_TIMEOUT_S
-        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-            if time.monotonic() > until:
-                os.kill(self._pid, signal.SIGKILL)
-            time.sleep(0.005)
-        self._pid = 0
+        self._helper.close(EXIT_TIMEOUT_S)
 
 
-def _serve(channel: Channel, session: pytest.Session) -> NoReturn:
+def _serve(channel: Channel, session: pytest.Session) -> None:
     """Run the requested tests until pytest's process closes the connection."""
-    status = 1
-    try:
-        die_with_parent()
-        server = _Server(channel, session)
-        signal.signal(signal.SIGINT, server.interrupted)
-        while (task := channel.receive()) is not None:
-            if not isinstance(task, Interrupt):  # it came after the end of a test
-                channel.send(server.run(*task))
-        status = 0
-    finally:
-        os._exit(status)
+    server = _Server(channel, session)
+    signal.signal(signal.SIGINT, server.interrupted)
+    while (task := channel.receive()) is not None:
+        if not isinstance(task, Interrupt):  # it came after the end of a test
+            channel.send(server.run(*task))
 
 
 class _Server:

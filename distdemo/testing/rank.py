@@ -17,6 +17,7 @@ import torch
 from _pytest.runner import runtestprotocol
 
 from distdemo.calls.record.hooks import record_calls
+from distdemo.launcher.torch_import import seed_numpy
 from distdemo.testing.mark import THIS_RANK
 from distdemo.testing.reports import passed_unexpectedly
 
@@ -148,8 +149,7 @@ def _seed(item: pytest.Item, device: str) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds
     if device != "cpu":
         torch.cuda.manual_seed(seed)
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed(seed)
+    seed_numpy(seed)
     test: Any = getattr(item, "obj", None)
     if hasattr(test, "hypothesis"):
         from hypothesis import core, settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +15,7 @@ from _pytest._code.code import (
     ReprTraceback,
 )
 
-from distdemo.calls.match.matching import FROM
+from distdemo.calls.records import SourceLine
 from distdemo.calls.text import calls_text, finding_text
 from distdemo.launcher.records import Raised
 from distdemo.launcher.verdict import ranks_of
@@ -151,10 +151,11 @@ def _subtests(reports: Reports) -> list[pytest.TestReport]:
 
 def _calls(calls: Sequence[CallCount]) -> str:
     """Return the calls of all ranks; a caller that they share is the test, and left out."""
-    callers = {call.source_line.partition(FROM)[2] for call in calls}
+    lines = [call.source_line or SourceLine() for call in calls]
+    if len({line.callers for line in lines}) == 1:
+        pairs = zip(calls, lines, strict=True)
+        calls = [replace(call, source_line=replace(line, callers=())) for call, line in pairs]
     text = calls_text(calls[:MAX_CALLS])
-    if len(callers) == 1:
-        text = text.replace(f"{FROM}{callers.pop()}", "")
     more = len(calls) - MAX_CALLS
     return text + (f"\n  and {plural(more, 'other call')}" if more > 0 else "")
 

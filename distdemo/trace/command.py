@@ -28,6 +28,7 @@ from distdemo.ops.values import footprint
 
 if TYPE_CHECKING:
     from distdemo.schedules.contract import Algorithm
+    from distdemo.trace.records import TraceReport
 
 DEFAULT_SIZE = 1 << 20  # bytes
 MOST_RANKS = 64  # 64 ranks in a ring have half a million chunks to show
@@ -85,9 +86,15 @@ class ListOptions:
     sizes: SizeList = None
 
 
+def _page(report: TraceReport) -> str:
+    from distdemo.trace.page import page
+
+    return page(report)
+
+
 @command(
     joins=True,
-    exports=(".html",),
+    exports={".html": _page},
     record="distdemo.trace.records:TraceReport",
     epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; "
     "distdemo trace --output ring.html; distdemo trace list",
@@ -123,13 +130,11 @@ def trace(session: Session, options: TraceOptions) -> Result:
 
         ended = session.start(world, run_trace, (spec, algorithm.name))
         report = make_report(spec, algorithm, ended)
-    from distdemo.trace.page import page
     from distdemo.trace.view import trace_view, wrong_texts
 
     return Result(
         report,
         partial(trace_view, animate=options.animate and session.is_interactive),
-        exports={".html": page},
         errors=tuple(Error(text, ranks=(rank,)) for rank, text in wrong_texts(report).items()),
     )
 

@@ -24,6 +24,7 @@ from distdemo.view.colours import BAD, GOOD, INK, LINK, PAPER, of_rank
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, number, plural, ranges, ranks_text
+from distdemo.view.tables import Grid
 
 SCRIPTS = (
     "data.js",  # the rounds, and the state after k rounds
@@ -56,7 +57,7 @@ def page(report: TraceReport) -> str:
         source=to_html(report.algorithm.source),
         last=str(len(report.rounds)),
         verdict=_verdict(report),
-        counts=_table(*cost_table(report)),
+        counts=_table(cost_table(report)),
         notes=to_html(f"S: {payload_text(report)}; {LETTERS} {notes(report)}"),
         versions=to_html(built_by),
         policy=(
@@ -104,13 +105,13 @@ def _verdict(report: TraceReport) -> str:
     return f'<p class="bad">✗ {to_html(f"{verdict_text(report)} {texts}")}</p>'
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(grid: Grid) -> str:
     """Return an HTML table."""
-    top = "".join(f'<th scope="col">{to_html(head)}</th>' for head in heads)
+    top = "".join(f'<th scope="col">{to_html(column.name)}</th>' for column in grid.columns)
     body = "".join(
         f'<tr><th scope="row">{to_html(row[0])}</th>'
         f"{''.join(f'<td>{to_html(cell)}</td>' for cell in row[1:])}</tr>"
-        for row in rows
+        for row in grid.rows
     )
     head = f"<thead><tr>{top}</tr></thead>"
     return f'<table aria-labelledby="counts-title">{head}<tbody>{body}</tbody></table>'

@@ -12,7 +12,7 @@ from typing import ClassVar
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Call, Number, Verification
-from distdemo.schedules.schedule import Counts, Transfer
+from distdemo.schedules.schedule import Counts, Exchange
 
 Numbers = tuple[Number | str, ...]
 """First numbers of a chunk; an invalid bool is a text."""
@@ -88,20 +88,14 @@ class HeldChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedRound:
+class PlayedRound(Exchange):
     """A round and its changes. ``TraceReport.states`` returns the complete state of all ranks.
 
     Attributes:
-        number: Number of the round, starting at 1.
-        phase: Phase of the algorithm; empty if it has only one.
-        transfers: Messages that are sent at the same time.
         arrived: Chunks that are new or changed, by rank.
         gone: Chunks that a rank has passed on and no longer holds, by rank.
     """
 
-    number: int
-    phase: str
-    transfers: tuple[Transfer, ...]
     arrived: tuple[tuple[HeldChunk, ...], ...] = ()
     gone: tuple[tuple[int, ...], ...] = ()
 

@@ -182,7 +182,7 @@ def _rounds(
 def info(algorithm: Algorithm) -> AlgorithmInfo:
     """Return the description of an algorithm."""
     names = ("rounds", "sent", "busiest", "total")
-    texts = {name: getattr(algorithm.formulas, name) for name in names}
+    texts = {name: getattr(algorithm.formulas, name).text for name in names}
     return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, texts)
 
 

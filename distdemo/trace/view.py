@@ -6,7 +6,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from distdemo.schedules.contract import LETTERS
+from distdemo.schedules.schedule import Counts
 from distdemo.trace.records import AlgorithmCost, AlgorithmInfo, AlgorithmList, TraceReport
 from distdemo.trace.view_picture import Picture
 from distdemo.view import colours
@@ -29,7 +30,7 @@ from distdemo.view.format import (
     shape_text,
     short_size,
 )
-from distdemo.view.tables import Column, Grid
+from distdemo.view.tables import Column, Grid, grid_of
 
 COSTS = {"Rounds": "rounds", "Sent by a rank": "sent", "Busiest rank": "busiest", "Total": "total"}
 """Costs and the names of their formulas."""
@@ -63,10 +64,7 @@ def trace_view(report: TraceReport, sign: Signs, *, animate: bool = False) -> It
         play(Picture(report, console), console)
 
     yield Drawing(draw, play_rounds if animate else None)
-    heads, rows = cost_table(report)
-    columns = [Column(heads[0]), Column(heads[1], folds=True)]
-    columns += [Column(head, right=True) for head in heads[2:]]
-    yield Grid(columns, [[*row] for row in rows])
+    yield cost_table(report)
     letters = f"S: {payload_text(report)}; n: ranks; trace list explains the other letters."
     yield Paragraph(f"{letters} {notes(report)}", colours.QUIET)
     for text in wrong_texts(report).values():
@@ -126,15 +124,21 @@ def payload_text(report: TraceReport) -> str:
     return f"{exact_size(traffic.payload_bytes)}{about}"
 
 
-def cost_table(report: TraceReport) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows: each formula, its value, and the count."""
-    rows = []
-    for label, name in COSTS.items():
-        field = name if name == "rounds" else f"{name}_bytes"
-        values = (getattr(report.by_formula, field), getattr(report.counts, field))
-        texts = map(str if name == "rounds" else exact_size, values)
-        rows.append([label, report.algorithm.formulas[name], *texts])
-    return ["Cost", "Formula", "Gives", "Counted"], rows
+def cost_table(report: TraceReport) -> Grid:
+    """Return a row per cost: its formula, the value of that, and the count."""
+
+    def amount(counts: Counts, name: str) -> str:
+        return (
+            str(counts.rounds) if name == "rounds" else exact_size(getattr(counts, f"{name}_bytes"))
+        )
+
+    return grid_of(
+        COSTS,
+        (Column("Cost"), lambda label: label),
+        (Column("Formula", folds=True), lambda label: report.algorithm.formulas[COSTS[label]]),
+        (Column("Gives", right=True), lambda label: amount(report.by_formula, COSTS[label])),
+        (Column("Counted", right=True), lambda label: amount(report.counts, COSTS[label])),
+    )
 
 
 def notes(report: TraceReport) -> str:
@@ -180,12 +184,13 @@ def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
     for op, group in groupby(record.algorithms, attrgetter("op")):
         infos = list(group)
         yield Heading(op.replace("_", "-"))
-        heads = ("Rounds", "Sent by a rank, max", "Total")
-        grid = Grid([Column("Algorithm"), *(Column(head, folds=True) for head in heads)])
-        for info in infos:
-            formulas = [info.formulas[name] for name in ("rounds", "sent", "total")]
-            grid.rows.append([Text(info.name, style="bold"), *formulas])
-        yield grid
+        yield grid_of(
+            infos,
+            (Column("Algorithm"), lambda info: Text(info.name, style="bold")),
+            (Column("Rounds", folds=True), lambda info: info.formulas["rounds"]),
+            (Column("Sent by a rank, max", folds=True), lambda info: info.formulas["sent"]),
+            (Column("Total", folds=True), lambda info: info.formulas["total"]),
+        )
         for info in infos:
             source = (f"\n  {info.source}.", colours.QUIET)
             yield Paragraph(Text.assemble((f"{info.name}: ", "bold"), info.summary, source))
@@ -197,19 +202,22 @@ def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
 
 def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
     """Yield one table per op, with a row for each size and algorithm."""
+
+    def bytes_of(name: str) -> Callable[[AlgorithmCost], str]:
+        return lambda row: short_size(getattr(row.counts, name))
+
     for op, rows in groupby(record.costs, attrgetter("op")):
         ranks = plural(record.world_size or 0, "rank")
         yield Heading(f" {sign.dot} ".join([op.replace("_", "-"), ranks]))
-        columns = [Column("Size", right=True), Column("Algorithm"), Column("Rounds", right=True)]
-        columns += [Column("Sent", right=True), Column("Busiest", right=True, drop_order=4)]
-        grid = Grid([*columns, Column("Total", right=True, drop_order=1)])
-        for row in rows:
-            counts = row.counts
-            amounts = (counts.sent_bytes, counts.busiest_bytes, counts.total_bytes)
-            name = Text(row.algorithm, style="bold")
-            sizes = map(short_size, amounts)
-            grid.rows.append([short_size(row.size_bytes), name, f"{counts.rounds:,}", *sizes])
-        yield grid
+        yield grid_of(
+            rows,
+            (Column("Size", right=True), lambda row: short_size(row.size_bytes)),
+            (Column("Algorithm"), lambda row: Text(row.algorithm, style="bold")),
+            (Column("Rounds", right=True), lambda row: f"{row.counts.rounds:,}"),
+            (Column("Sent", right=True), bytes_of("sent_bytes")),
+            (Column("Busiest", right=True, drop_order=4), bytes_of("busiest_bytes")),
+            (Column("Total", right=True, drop_order=1), bytes_of("total_bytes")),
+        )
         yield Paragraph()
     yield _count("cost", record.costs)
     size = "Size: bytes of one rank's tensor, or of all n parts."

@@ -114,7 +114,7 @@ class Picture:
         self._named = any(name != str(place) for place, name in enumerate(self._names))
         self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
         rows = [RankRow(rank) for rank in range(self._n)]
-        self._rows = list(select(rows, None, lambda row: row.rank in report.wrong_ranks))
+        self._rows = list(select(rows, lambda row: row.rank in report.wrong_ranks))
         self._shown = frozenset(row.rank for row in self._rows if isinstance(row, RankRow))
         self._has_bars = report.op.reduce_op is not None and self._n > 1
         self._form, self._widths = self._choose()

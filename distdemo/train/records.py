@@ -108,17 +108,15 @@ class Run:
         return sum(epoch.time_s for epoch in self.epochs)
 
 
-CLAIMS = ("replicas", "loss", "weights")
-
-
 @dataclass(frozen=True, slots=True)
 class TrainProof:
     """A claim about one mode, and its result.
 
     Attributes:
         mode: Mode of the training.
-        claim: One of ``CLAIMS``: all replicas are the same, bit for bit, after every epoch; the
-            loss of every step, or every weight after an epoch, equals that of one process.
+        claim: ``replicas``: all are the same, bit for bit, after every epoch; ``loss`` or
+            ``weights``: the loss of every step, or every weight after an epoch, equals that of one
+            process.
         held: True if the claim holds.
         difference: Largest difference, see ``Epoch``, or that of the epoch in which it failed.
         epoch: Epoch in which the claim failed, counted from 1.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from rich.text import Text
 
 from distdemo.train.records import (
-    CLAIMS,
     CLASSES,
     FEATURES,
     PARAMETERS,
@@ -31,7 +31,7 @@ from distdemo.view.format import (
     spread,
     start_and_versions,
 )
-from distdemo.view.tables import Cell, Column, Grid
+from distdemo.view.tables import Column, Grid, grid_of
 
 FEW = 10  # most epochs shown
 CLAIM_TEXTS = {
@@ -80,40 +80,40 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
 
 def _epochs(runs: Sequence[Run]) -> Grid:
     """Return one column per mode; of many epochs the first, the last and some in between."""
-    grid = Grid([Column("Epoch", right=True), *(Column(run.mode, right=True) for run in runs)])
-    for index in spread(len(runs[0].epochs), FEW):
-        cells: list[Cell] = [str(index + 1)]
-        for epoch in (run.epochs[index] for run in runs):
-            loss = epoch.loss
-            text = f"{loss:.4f}" if 1e-3 <= loss < 1e4 or not loss else f"{loss:.3g}"
-            cells.append(f"{text} {epoch.accuracy:6.1%}")
-        grid.rows.append(cells)
-    return grid
+
+    def cell(run: Run, index: int) -> str:
+        epoch = run.epochs[index]
+        loss = f"{epoch.loss:.4f}" if 1e-3 <= epoch.loss < 1e4 else f"{epoch.loss:.3g}"
+        return f"{loss} {epoch.accuracy:6.1%}"
+
+    return grid_of(
+        spread(len(runs[0].epochs), FEW),
+        (Column("Epoch", right=True), lambda index: str(index + 1)),
+        *((Column(run.mode, right=True), partial(cell, run)) for run in runs),
+    )
 
 
 def _cost(runs: Sequence[Run], sign: Signs) -> Grid:
     """Return one column per mode."""
+    rows: dict[str, Callable[[Run], str]] = {
+        "Time": lambda run: duration(run.time_s),
+        "Steps": lambda run: f"{run.steps:,}",
+        "Collectives per step": lambda run: str(run.collectives_per_step or sign.none),
+        "Bytes per step": lambda run: (
+            short_size(run.bytes_per_step) if run.bytes_per_step else sign.none
+        ),
+    }
     grid = Grid([Column("Figure"), *(Column(run.mode, right=True) for run in runs)])
-    grid.rows.append(["Time", *(duration(run.time_s) for run in runs)])
-    grid.rows.append(["Steps", *(f"{run.steps:,}" for run in runs)])
-    collectives: list[Cell] = ["Collectives per step"]
-    sizes: list[Cell] = ["Bytes per step"]
-    for run in runs:
-        counts = run.collectives_per_step
-        collectives.append(str(counts) if counts else sign.none)
-        size = short_size(run.bytes_per_step)
-        sizes.append(size if counts else sign.none)
-    grid.rows += [collectives, sizes]
+    grid.rows += [[name, *map(cell, runs)] for name, cell in rows.items()]
     return grid
 
 
 def _proofs(report: TrainReport, sign: Signs) -> Grid:
     """Return each mode's claims with the largest difference found."""
     grid = Grid([Column("Claim", folds=True), *(Column(run.mode) for run in report.runs)])
-    for claim in CLAIMS:
+    for claim, text in CLAIM_TEXTS.items():
         proofs = [proof for proof in report.proofs if proof.claim == claim]
-        cells = [_proof_cell(proof, sign) for proof in proofs]
-        grid.rows.append([CLAIM_TEXTS[claim], *cells])
+        grid.rows.append([text, *(_proof_cell(proof, sign) for proof in proofs)])
     return grid
 
 

@@ -7,6 +7,8 @@ wrong result, not even on a terminal of 16 colours. No information is in the col
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 RANKS = (
     "#005fff",  # blue
     "#af5f00",  # orange
@@ -37,6 +39,6 @@ def of_rank(rank: int) -> str:
     return RANKS[rank % len(RANKS)]
 
 
-def of_source(source: int | None) -> str:
-    """Return the style of data from this rank, or of reduced data for None."""
-    return REDUCED if source is None else of_rank(source)
+def of_sources(sources: Sequence[int]) -> str:
+    """Return the style of data from this rank, or of data that several ranks contributed to."""
+    return of_rank(sources[0]) if len(sources) == 1 else REDUCED

@@ -32,9 +32,11 @@ class Signs:
     arrow: str = "▶"
     dot: str = "·"
     bar: str = "│"
+    half: str = "±"
+    best: str = "★"
 
 
-ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|")
+ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|", "+-", "*")
 # Other characters in texts, one for one, so that columns stay aligned.
 _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│┤├┼┐┌┬┘└┴", "---xu*>*>*#.=-!~~abS|+++++++++")
 # A formula with its unit, or a number with its unit.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
 from distdemo.view import colours
 from distdemo.view.console import Signs
-from distdemo.view.format import number
+from distdemo.view.format import number, plural, ranks_text
 from distdemo.view.held import Holding, Piece
 from distdemo.view.tables import WIDTHS
 
@@ -18,6 +19,7 @@ CUT = 17  # width of a tensor that is shown by its ends
 SHORT = 16  # largest number of elements that is shown whole
 FEW = 4  # largest number of pieces of which all are shown
 OBJECT_LINES = 8  # shown of an object
+LONGEST_SOURCE = 14  # characters of the names of source ranks; more ranks are counted
 FIRST = 2  # pieces shown from the start of more; the last one follows
 
 
@@ -31,7 +33,7 @@ class DataCells(NamedTuple):
 
     Attributes:
         data: Pieces, in one line or one line per row.
-        source: Source ranks of the pieces, ``all`` for a reduced one.
+        source: Source ranks of the pieces.
         pickle: Sizes of the objects' pickles.
     """
 
@@ -60,15 +62,20 @@ def data_cells(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> DataCel
 
 def _lines(piece: Piece, sign: Signs, width: int) -> DataCells:
     """Return the cells of one piece, of equal height."""
-    data = Text(_drawn(piece, sign, width), colours.of_source(piece.source))
+    data = Text(_drawn(piece, sign, width), colours.of_sources(piece.sources))
     below = "\n" * data.plain.count("\n")
-    source = "all" if piece.source is None else f"rank {piece.source}"
     size = f"{piece.pickled_bytes} B" if piece.is_object else ""
     return DataCells(
         data,
-        Text(source, colours.of_source(piece.source)) + below,
+        Text(_source_text(piece.sources), colours.of_sources(piece.sources)) + below,
         Text(size + below, colours.QUIET),
     )
+
+
+def _source_text(ranks: Sequence[int]) -> str:
+    """Return ``rank 2``, ``ranks 0-3``, or the number of ranks where their names are too long."""
+    names = f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
+    return names if len(names) <= LONGEST_SOURCE else plural(len(ranks), "rank")
 
 
 def _drawn(piece: Piece, sign: Signs, width: int) -> str:

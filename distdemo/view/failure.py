@@ -11,6 +11,7 @@ from rich.text import Text
 
 from distdemo.errors import MAX_LINE, DistdemoError
 from distdemo.launcher.records import (
+    SEE_TRACEBACK,
     Died,
     Lost,
     Outcome,
@@ -28,11 +29,11 @@ from distdemo.text import cut
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph
 from distdemo.view.console import Signs, messages, show
+from distdemo.view.data import rank_cell
 from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, plural
-from distdemo.view.tables import Column, Grid
+from distdemo.view.tables import MANY, Column, Grid, grid_of
 
-MANY = 16  # ranks shown
 LONGEST = 160  # characters of an exception's text in a cell
 EXITED = "exited without returning"
 LAST_LINES = 5  # lines of output of the rank at fault
@@ -72,7 +73,7 @@ def failure(
         if files and all(map(is_ours, files)):
             shown = ""  # an error in how the program was started
     hint = verdict.hint
-    if verdict.traceback and not shown and "traceback" in hint:
+    if verdict.traceback and not shown and hint == SEE_TRACEBACK:
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
@@ -99,28 +100,27 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     if report.world.user_program is not None:
         called = any(outcome.last_call for outcome in report.outcomes)
         heading = "Last call" if called else "Line"
-    columns = [Column("Rank", right=True)]
-    columns += [Column("Host", folds=True)] if report.hosts else []
-    columns += [Column("What happened", folds=True), Column(heading, folds=True)]
-    grid = Grid([*columns, Column("After", right=True)])
     order = {rank: index for index, rank in enumerate(verdict.ranks)}
     outcomes = sorted(
         report.outcomes, key=lambda outcome: (order.get(outcome.rank, len(order)), outcome.rank)
     )
     culprit = verdict.ranks[0] if verdict.ranks else None
-    for outcome in outcomes[:MANY]:
+
+    def happened(outcome: Outcome) -> Text:
         at_fault = outcome.rank in order
         reached = _reached(outcome, heading, sign)
         what = what_happened(outcome, reached, at_fault=at_fault, culprit=culprit)
-        grid.rows.append(
-            [
-                Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
-                *report.hosts[outcome.rank : outcome.rank + 1],
-                Text(what, style=colours.WRONG if at_fault else ""),
-                reached,
-                duration(outcome.at),
-            ]
-        )
+        return Text(what, colours.WRONG if at_fault else "")
+
+    host = (Column("Host", folds=True), lambda outcome: report.hosts[outcome.rank])
+    grid = grid_of(
+        outcomes[:MANY],
+        (Column("Rank", right=True), lambda outcome: rank_cell(outcome.rank)),
+        *[host][: len(report.hosts)],
+        (Column("What happened", folds=True), happened),
+        (Column(heading, folds=True), lambda outcome: _reached(outcome, heading, sign)),
+        (Column("After", right=True), lambda outcome: duration(outcome.at)),
+    )
     if len(outcomes) > MANY:
         more = plural(len(outcomes) - MANY, "more rank")
         grid.rows.append([sign.more, *[""] * bool(report.hosts), more])
@@ -131,7 +131,7 @@ def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
     """Return the cell of a rank in the column with this heading."""
     if heading == "Last phase":
         return outcome.phase.name
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     return (outcome.last_call if heading == "Last call" else line) or sign.none
 
 
@@ -146,7 +146,7 @@ def what_happened(
         at_fault: True if it is the root cause.
         culprit: Rank at fault.
     """
-    line = outcome.where.source_line if outcome.where else ""
+    line = str(outcome.where.source_line) if outcome.where else ""
     at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:

@@ -134,11 +134,6 @@ def plus_minus(share: float, sign: str = "±") -> str:
     return f"{sign}{value:.1f}%" if value < 9.95 else f"{sign}{value:.0f}%"
 
 
-def times(value: float) -> str:
-    """Format a ratio: ``1.21×``, ``12.4×``, ``340×``."""
-    return f"{digits(value)}×" if math.isfinite(value) else "—"
-
-
 def shape_text(dtype: str, shape: tuple[int, ...]) -> str:
     """Format dtype and shape: ``float32[2, 3]``; ``float32[]`` for a scalar."""
     return f"{dtype}[{', '.join(map(str, shape))}]"

@@ -20,7 +20,7 @@ class Piece:
         shape: Shape of the whole tensor.
         values: All elements in row-major order, or the first ones.
         last_values: The last elements, if some in the middle were left out.
-        source: Rank that the data came from, or None if it was reduced over several.
+        sources: Ranks that the data came from; several if it was reduced, none if unknown.
         value: The object, a JSON value.
         pickled_bytes: Size of the object's pickle; None for a tensor.
     """
@@ -28,14 +28,14 @@ class Piece:
     shape: tuple[int, ...] = ()
     values: tuple[Number, ...] = ()
     last_values: tuple[Number, ...] = ()
-    source: int | None = None
+    sources: tuple[int, ...] = ()
     value: Any = None
     pickled_bytes: int | None = None
 
     @classmethod
-    def of_object(cls, value: Any, source: int | None) -> Piece:
+    def of_object(cls, value: Any, sources: tuple[int, ...]) -> Piece:
         """Return the piece that holds this object."""
-        return cls(value=value, source=source, pickled_bytes=pickled_size(value))
+        return cls(value=value, sources=sources, pickled_bytes=pickled_size(value))
 
     @property
     def is_object(self) -> bool:

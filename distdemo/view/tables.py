@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -24,6 +24,7 @@ MANY = 16  # largest number of ranks of which all are shown
 ENDS = 4  # ranks shown from each end of more than that
 
 Cell = Text | str
+Row = TypeVar("Row")
 
 
 def empty_table() -> Table:
@@ -102,6 +103,12 @@ class Grid:
         return Group(*parts)
 
 
+def grid_of(rows: Iterable[Row], *columns: tuple[Column, Callable[[Row], Cell]]) -> Grid:
+    """Return a grid with a line per row; each column comes with the function of its cells."""
+    cells = [[cell(row) for _, cell in columns] for row in rows]
+    return Grid([column for column, _ in columns], cells)
+
+
 def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
     """Return the widest of a grid's tables that fits the console, or else the list.
 
@@ -175,19 +182,13 @@ class Ranked(Protocol):
 Item = TypeVar("Item", bound=Ranked)
 
 
-def select(
-    items: Sequence[Item], ranks: frozenset[int] | None, always_shown: Callable[[Item], bool]
-) -> Iterator[Item | int]:
-    """Yield the items to show, and between them the number left out.
+def select(items: Sequence[Item], always_shown: Callable[[Item], bool]) -> Iterator[Item | int]:
+    """Yield the items to show of many, and between them the number left out.
 
     Args:
         items: One item per rank, in order.
-        ranks: Ranks to show, or None for the default.
         always_shown: Function that returns True for items to show in any case.
     """
-    if ranks is not None:
-        yield from (item for item in items if item.rank in ranks)
-        return
     skipped = 0
     for index, item in enumerate(items):
         at_end = index < ENDS or index >= len(items) - ENDS

@@ -81,10 +81,10 @@ def _start(idle_s: float) -> None:
     Raises:
         DistdemoError: It can't be started.
     """
-    from distdemo.launcher.host import Host, HostError
+    from distdemo.launcher.helper import HelperError, start
 
     null = subprocess.DEVNULL
-    host = Host(
+    helper = start(
         "distdemo.warm.host.serve",
         sys.path,
         stdin=null,
@@ -92,13 +92,13 @@ def _start(idle_s: float) -> None:
         cwd="/",
         start_new_session=True,
     )
-    host.send(idle_s)
+    helper.send(idle_s)
     try:
-        problem = host.receive(LOAD_S)
-    except HostError as error:
+        problem = helper.receive(LOAD_S)
+    except HelperError as error:
         problem = f"It {error}"
     if problem:
-        host.close()
+        helper.close()
         if _status().state == "warm":
             return  # another command has started one at the same time
         raise DistdemoError(
@@ -107,7 +107,7 @@ def _start(idle_s: float) -> None:
             f"Check {handover.folder()}: a folder that only you may use (mode 0700). Commands "
             "work without the process.",
         )
-    host.detach()
+    helper.detach()
 
 
 def _stop() -> bool:

@@ -34,12 +34,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import distdemo
-from distdemo.cli.app import COMMANDS, function_of
+from distdemo.cli.app import function_of
+from distdemo.cli.commands import COMMANDS
 from distdemo.encoding import decode, encode, loads
 from distdemo.launcher import handover, torch_import
 from distdemo.launcher.cleanup import clean
 from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
-from distdemo.launcher.host import Channel
+from distdemo.launcher.helper import Channel
 from distdemo.launcher.process_tree import Cleanup, die_with_parent
 from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
@@ -316,9 +317,7 @@ def _become(request: Request, descriptors: Sequence[int], client: dict[str, str]
         sys.argv = [*request.argv]
         sys.path[:] = request.path
         _open_streams()
-        numpy_random: Any = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed()
+        torch_import.seed_numpy()
         torch_import.from_warm_process = True
         _set_signals(ignored=_signals_of(client["SigIgn"]))
         blocked = _signals_of(client["SigBlk"])

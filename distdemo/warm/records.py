@@ -10,7 +10,7 @@ MAX_REQUEST_BYTES = 8 << 20  # the system's limit on arguments and variables is 
 
 Program = Literal[
     "distdemo.__main__.run_here",
-    "distdemo.launcher.host.main",
+    "distdemo.launcher.helper.main",
     "distdemo.testing.plugin.run_session",
 ]
 """Functions that a forked child can run."""

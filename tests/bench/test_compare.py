@@ -12,9 +12,11 @@ import pytest
 from benches import SIZES, document, hockney, one_row, one_series, recording, written
 from golden import golden
 
-from distdemo.bench.compare import Change, CompareReport, change_of, compare, compare_view
+from distdemo.bench.compare import change_of, compare
 from distdemo.bench.files import BenchFile
 from distdemo.bench.records import Answer, Series
+from distdemo.bench.records_files import Change, CompareReport
+from distdemo.bench.view_files import compare_view
 from distdemo.errors import UsageError
 from distdemo.view.blocks import Summary
 from distdemo.view.console import Signs

@@ -13,8 +13,10 @@ from golden import golden
 
 from distdemo import schedules
 from distdemo.bench.files import BenchFile
-from distdemo.bench.fit import FitReport, costs_of, fit, fit_view, make_report, solve
+from distdemo.bench.fit import costs_of, fit, make_report, solve
 from distdemo.bench.records import Answer, Series
+from distdemo.bench.records_files import FitReport
+from distdemo.bench.view_files import fit_view
 from distdemo.errors import UsageError
 
 ALPHA, BETA = 30e-6, 0.5e-9
@@ -130,10 +132,3 @@ def test_usage_errors(command: Any, tmp_path: Path) -> None:
         code, out, err = command("bench", "fit", *line.format(two=two).split())
         assert (code, out) == (2, ""), line
         assert words in " ".join(err.split()), line
-
-
-def test_a_cost_is_a_line_in_the_payload() -> None:
-    ring = costs_of("all_reduce", 4)[0]
-    assert (ring.rounds, float(ring.share)) == (6, 1.5)
-    assert ring.seconds(100, 10.0, 1.0) == 6 * 10 + 150
-    assert costs_of("all_to_all", 4)[0].share == 0.75  # S is all 4 parts of a rank

@@ -10,9 +10,9 @@ import pytest
 from benches import document, one_series, report, row, setup, with_changes
 from golden import golden
 
-from distdemo.bench.judge import answer_text, judge
+from distdemo.bench.judge import judge
 from distdemo.bench.records import Answer, BenchReport, BenchSpec
-from distdemo.bench.view import bench_view, fastest_of
+from distdemo.bench.view import answer_text, bench_view, fastest_of
 from distdemo.encoding import decode, encode
 from distdemo.launcher.records import Verdict, WorldReport, WorldSpec
 

@@ -18,15 +18,10 @@ import torch.distributed as dist
 from golden import golden
 
 from distdemo.bench import links
-from distdemo.bench.links import (
-    Endpoint,
-    Link,
-    LinksReport,
-    LinksSpec,
-    judge_links,
-    links_view,
-    measure_links,
-)
+from distdemo.bench.judge import judge_links
+from distdemo.bench.links import Endpoint, measure_links
+from distdemo.bench.records import Link, LinksReport, LinksSpec
+from distdemo.bench.view import links_view
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 

@@ -91,7 +91,7 @@ def lines_at_fault(mistake: Mistake) -> set[int]:
 
 def lines_named(finding: Finding, first: int = 0) -> set[int]:
     """Return the line numbers in the rows of a finding."""
-    lines = " ".join(row.source_line for row in finding.rows)
+    lines = " ".join(str(row.source_line) for row in finding.rows)
     return {int(line) - first for line in re.findall(r"\.py:(\d+)", lines)}
 
 

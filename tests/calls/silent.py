@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
@@ -280,9 +281,12 @@ def right_replicas(rank: int, wrong: bool) -> None:
             flat = torch.nn.utils.parameters_to_vector(local.parameters()).detach()
             dist.all_reduce(flat, group=group)
             torch.nn.utils.vector_to_parameters(flat / size, local.parameters())
-    expert, shared = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)  # equal only at the start
-    average = by_hand(shared, group)
-    train(torch.nn.Sequential(expert, shared), sgd(expert, shared), rank, average)
+    parts: OrderedDict[str, torch.nn.Module] = OrderedDict(
+        expert=torch.nn.Linear(4, 4), shared=torch.nn.Linear(4, 1)
+    )
+    average = by_hand(parts["shared"], group)
+    mixture = torch.nn.Sequential(parts)  # the expert is equal only at the start
+    train(mixture, sgd(mixture), rank, average)
     sharded = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(size)))
     average = by_hand(sharded, group)
     own = sgd(sharded[rank])  # as ZeRO: each rank steps its part, and broadcasts it

@@ -12,6 +12,7 @@ from distdemo.calls.notes import Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.calls import METHODS, Fields, fields_of
 from distdemo.calls.record.recorder import Recorder, Tracked
+from distdemo.observe import hooks
 
 
 class Handle:
@@ -113,7 +114,7 @@ def test_an_error_of_what_looks_at_tensors_is_noted_once_and_recording_goes_on()
     recorder, lines = recorder_of_lines()
     for _ in range(3):
         recorder.beside("buffers", fails)
-    recorder.replicas.safely(fails)
+    recorder.ledger.safely(fails)
     recorder.record_return()
     recorder.record_end(None)
     assert not recorder.off
@@ -129,9 +130,9 @@ def test_parameters_that_cannot_be_read_are_named_once() -> None:
     sparse = torch.eye(3).to_sparse().requires_grad_()
     optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True), sparse], lr=0.1)
     for _ in range(2):
-        recorder.replicas.safely(recorder.replicas.before_step, optimizer)
-    (line,) = lines
-    assert line.startswith('U {"what":"tensors","names":["parameter 1 of SGD"]')
+        recorder.ledger.before_step(optimizer)
+    assert [line[0] for line in lines] == ["U", "P", "P", *"TSTS"]
+    assert lines[0].startswith('U {"what":"tensors","names":["parameter 1 of SGD"]')
 
 
 def test_outputs_without_memory_are_not_taken_for_one() -> None:
@@ -169,7 +170,7 @@ def test_an_exception_names_a_lost_peer_only_if_the_backend_raised_it() -> None:
         ("/home/me/distdemo/calls/record/train.py", "user"),
         (torch.nn.__file__, "torch"),
         (frames.__file__, "ours"),
-        (f"{frames.__file__}{frames.UNCOUNTED}", "ours"),
+        (f"{frames.__file__}{hooks.UNCOUNTED}", "ours"),
         ("<In[3]>", "user"),
     ],
 )
@@ -195,7 +196,7 @@ def test_a_warning_within_a_hook_names_the_line_that_called_it() -> None:
         original(self)
 
     hook.__code__ = hook.__code__.replace(co_filename=frames.__file__)
-    Owner.method = frames.uncounted(hook)  # type: ignore[method-assign]
+    Owner.method = hooks.uncounted(hook)  # type: ignore[method-assign]
     with pytest.warns(FutureWarning) as seen:
         Owner().method()
     assert [warning.filename for warning in seen] == [__file__]

@@ -245,7 +245,7 @@ def test_a_call_that_ranks_never_make_has_an_earlier_cause() -> None:
     for rank, notes in enumerate(["0 a r 1 a r 0 a r 0 a", "0 a r 0 a r 0 a r"]):
         lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, call("7")), call_line(1, 0, call("9"))]
         judge.feed(rank, "".join(f"{line}\n" for line in (*lines, *notes.split())).encode())
-    finding = judge.conclude({0: "", 1: "train.py:20"})
+    finding = judge.conclude({0: None, 1: SourceLine("train.py", 20)})
     assert finding is not None
     assert (finding.kind, finding.ranks, finding.what, finding.so_far) == (
         "shift",
@@ -253,7 +253,7 @@ def test_a_call_that_ranks_never_make_has_an_earlier_cause() -> None:
         MADE,
         True,
     )
-    assert finding.rows[-1].source_line == "train.py:20"
+    assert finding.rows[-1].source_line == SourceLine("train.py", 20)
 
 
 def test_ddp_called_on_one_rank_is_a_warning() -> None:

@@ -24,11 +24,11 @@ from torch.optim import SGD, Optimizer
 
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.record.hooks import record_calls
-from distdemo.calls.record.tensors import checksum, is_dense
 from distdemo.calls.records import Notes
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
+from distdemo.observe.memory import digest, is_dense
 
 SIZE = 2
 STEPS = 3
@@ -274,8 +274,8 @@ def test_wrappers_of_transforms_and_tracing_are_not_read() -> None:
 def test_reading_leaves_no_trace() -> None:
     whole = torch.randn(4, 6)
     shared = torch._lazy_clone(whole)
-    values = {checksum(tensor) for tensor in (whole, shared, whole.clone(), whole.t().t())}
-    assert values == {checksum(whole.as_subclass(Counted))}
+    values = {digest(tensor) for tensor in (whole, shared, whole.clone(), whole.t().t())}
+    assert values == {digest(whole.as_subclass(Counted))}
     assert whole.untyped_storage().resizable()
     assert torch._C._is_cow_tensor(shared)  # type: ignore[attr-defined]  # not in torch's stubs
-    assert checksum(whole.t()) == checksum(whole.t().contiguous())
+    assert digest(whole.t()) == digest(whole.t().contiguous())

@@ -14,9 +14,9 @@ from torch._C import _distributed_c10d as cpp
 
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
+from distdemo.calls.note_files import compare_recordings
 from distdemo.calls.notes import EndNote, UnseenNote, json_line
 from distdemo.calls.record.hooks import record_calls
-from distdemo.calls.recording import compare_recordings
 from distdemo.calls.records import Notes, SourceLine
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
@@ -41,10 +41,10 @@ def test_calls_on_a_group_that_the_program_builds_are_noted() -> None:
         run_world(world, calls_own_group, (inspector.notes,), poll=inspector.poll)
     )
     assert (report.ok, findings) == (True, ())
-    (unseen,) = inspector.judge.matcher.gaps()
+    (unseen,) = inspector.judge.gaps()
     assert (unseen.what, unseen.names, unseen.ranks) == ("calls", ("ProcessGroupGloo",), (0, 1))
     assert (unseen.count, unseen.is_asked) == (6, True)
-    assert unseen.source_line.startswith(f"{Path(__file__).name}:")
+    assert str(unseen.source_line).startswith(f"{Path(__file__).name}:")
 
 
 def test_what_several_ranks_met_is_merged() -> None:
@@ -55,16 +55,16 @@ def test_what_several_ranks_met_is_merged() -> None:
             note = UnseenNote("tensors", ("weight",), line, count)
             judge.feed(rank, f"{json_line('U', note)}\n".encode())
     judge.read()
-    (unseen,) = judge.matcher.gaps()
-    assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, "train.py:3")
+    (unseen,) = judge.gaps()
+    assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, line)
     assert not unseen.is_asked
 
 
 def test_only_the_rank_knows_whether_it_lost_a_peer() -> None:
-    how = "raised ConnectionRefusedError: [Errno 111] Connection refused"
     for is_lost in (False, True):
         judge = Judge(2)
-        judge.feed(0, f"{json_line('E', EndNote(how, lost_peer=is_lost))}\n".encode())
+        end = EndNote("raised", "ConnectionRefusedError", lost_peer=is_lost)
+        judge.feed(0, f"{json_line('E', end)}\n".encode())
         judge.read()
         state = judge.matcher.ranks[0]
         assert (state.lost, state.ended is None) == (is_lost, is_lost)

@@ -12,7 +12,7 @@ from golden import matches
 from distdemo.check.junit import junit_xml
 
 HERE = Path(__file__).parent
-NASTY = "\x00\x1b[31mred\x1b[0m]]><a>&\"'\ud800\udc00\udcff\ufffe\uffffa\r\nb"
+NASTY = "\u202e\x00\x1b[31mred\x1b[0m]]><a>&\"'\ud800\udc00\udcff\ufffe\uffffa\r\nb"
 
 
 def test_a_report_of_every_status_is_valid_whatever_a_rank_said() -> None:
@@ -23,4 +23,5 @@ def test_a_report_of_every_status_is_valid_whatever_a_rank_said() -> None:
     nasty = [replace(case, why=NASTY, details=(NASTY,)) for case in MIXED.cases]
     for made in (MIXED, report(), replace(MIXED, cases=tuple(nasty))):
         schema.validate(junit_xml(made))
+        assert not {"\x1b", "\u202e"} & {*junit_xml(made)}
     matches(HERE / "golden" / "junit.xml", junit_xml(MIXED))

@@ -16,7 +16,7 @@ from distdemo.check import matrix
 from distdemo.check.controller import CheckRun, failed_case
 from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
+from distdemo.launcher.records import Raised, Returned, Verdict, WorldReport, WorldSpec
 
 
 def checked(cases, stall=20.0, progress=lambda *_: None, **more):
@@ -112,23 +112,19 @@ def test_a_time_limit_blames_no_case() -> None:
 
 def test_a_failure_in_the_next_case_is_attributed_to_it() -> None:
     # Rank 2 was still in case 4 when rank 0, which was ahead, failed in case 5.
-    def raised(rank: int, phase: str, type_: str = "RuntimeError") -> Any:
-        where = Phase(0, phase)
-        return Raised(rank=rank, phase=where, type=type_, message="closed", traceback="")
+    def raised(rank: int, type_: str = "RuntimeError") -> Any:
+        return Raised(rank=rank, type=type_, message="closed", traceback="")
 
-    outcomes = (
-        raised(0, "case 5", "ValueError"),
-        raised(1, "entered all_reduce, case 5"),
-        raised(2, "case 4"),
-    )
+    outcomes = (raised(0, "ValueError"), raised(1), raised(2))
     verdict = Verdict("Rank 0 raised ValueError.", "no", "", (0,), (1, 2))
     ended = WorldReport(WorldSpec(3), outcomes, verdict, 1.0, "fork", "")
     findings: dict[int, list[CaseFinding]] = {4: [CaseFinding(4, 0.1)] * 2, 5: [], 6: []}
-    assert failed_case([4, 5, 6], findings, ended) == 5
+    finished = {0: 1, 1: 1}
+    assert failed_case(findings, finished, ended) == 5
     # A wrong element decides, whatever the other ranks were doing when their world ended.
     findings[4].append(CaseFinding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
-    assert failed_case([4, 5, 6], findings, ended) == 4
-    # No rank raised: the phases of the ranks that did not return decide.
-    late = (Returned(rank=0), replace(outcomes[1], phase=Phase(0, "case 6")))
+    assert failed_case(findings, finished, ended) == 4
+    # No rank raised: the ranks that did not return decide.
+    late = (Returned(rank=0), outcomes[1])
     stalled = replace(ended, outcomes=late, verdict=replace(verdict, ranks=(1,)))
-    assert failed_case([5, 6], {5: [], 6: []}, stalled) == 6
+    assert failed_case({5: [], 6: []}, {0: 2, 1: 1}, stalled) == 6

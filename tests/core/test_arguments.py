@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from distdemo import schedules, words
-from distdemo.cli.app import COMMANDS, find_command, typer_command
+from distdemo.cli.app import typer_command
+from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.cli.types import (
     BadValue,
     file_to_write,
@@ -52,6 +53,8 @@ UNDERSTOOD = (
     ("run --standalone --nproc_per_node=2 x.py", "run --launcher=local --world-size=2 x.py"),
     ("run --sanitize x.py", "run --sanitize=calls x.py"),
     ("run --sanitize=buffers x.py", "run --sanitize=buffers x.py"),
+    ("run --sanitize buffers x.py", "run --sanitize buffers x.py"),
+    ("run --check-replicas 5 x.py", "run --check-replicas 5 x.py"),
     ("run --check-replicas x.py", "run --check-replicas=1 x.py"),
     ("run x.py -- --json --op max", "run x.py -- -- --json --op max"),
     ("p2p --non_blocking", "p2p --nonblocking"),
@@ -78,7 +81,7 @@ def test_the_parser_accepts_the_command_line_of_every_hint() -> None:
         if hint is None:
             assert typed == ".py"
             continue
-        program, *arguments = shlex.split(hint[1])
+        program, *arguments = shlex.split(hint.instead)
         if program == "distdemo":
             name, flags, rest = find_command(arguments)
             assert name in COMMANDS, hint
@@ -87,7 +90,7 @@ def test_the_parser_accepts_the_command_line_of_every_hint() -> None:
 
 def test_every_other_name_of_an_algorithm_means_one() -> None:
     names = {algorithm.name for algorithm in schedules.REGISTRY}
-    for typed, name in words.ALGORITHMS.items():
+    for typed, name in words.meanings("algorithm").items():
         assert name in names, typed
         assert schedules.find_anywhere(typed) is not None, typed
 
@@ -101,7 +104,7 @@ def test_every_name_of_the_table_means_an_option() -> None:
     flags = {
         flag for name in COMMANDS for option in typer_command(name).params for flag in option.opts
     }
-    for means in words.OPTIONS.values():
+    for means in words.meanings("option").values():
         assert means.partition("=")[0] in flags
 
 
@@ -121,18 +124,22 @@ def test_every_default_is_in_help_and_no_type_of_python(
 @pytest.mark.processes
 def test_bash_completes_with_the_script_that_is_shown() -> None:
     program = Path(sys.executable).with_name("distdemo")
-    lines = f"""
-        eval "$({program} --show-completion)"
-        COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
-        _distdemo_completion {program}
-        echo "${{COMPREPLY[@]}}"
-        COMP_WORDS=(distdemo p) COMP_CWORD=1
-        _distdemo_completion {program}
-        echo "${{COMPREPLY[@]}}"
-    """
-    bash = ["bash", "--norc", "-c", lines]
+    offered = {
+        "p": "p2p parity postmortem",
+        "allreduce --reduce": "--reduce-op",
+        "bench links --siz": "--sizes",
+        "all_reduce --backend gl": "gloo",
+    }
+    lines = [f'eval "$({program} --show-completion)"']
+    for typed in offered:
+        lines += [
+            f"COMP_WORDS=(distdemo {typed}) COMP_CWORD={len(typed.split())}",
+            f"_distdemo_completion {program}",
+            'echo "${COMPREPLY[@]}"',
+        ]
+    bash = ["bash", "--norc", "-c", "\n".join(lines)]
     done = subprocess.run(bash, capture_output=True, text=True, check=True)
-    assert done.stdout == "--reduce-op\np2p parity postmortem\n"
+    assert done.stdout.splitlines() == [*offered.values()]
 
 
 # ------------------------------------------------------------------------------------------ values

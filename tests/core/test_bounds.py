@@ -13,7 +13,8 @@ import pytest
 import typer
 from processes import Command
 
-from distdemo.cli.app import COMMANDS, typer_command
+from distdemo.cli.app import typer_command
+from distdemo.cli.commands import COMMANDS
 from distdemo.demo.options import read_numbers
 from distdemo.errors import MAX_LINE, UsageError
 

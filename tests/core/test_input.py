@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from distdemo.bench.command_files import FitOptions, fit
-from distdemo.bench.compare import compare, compare_view
+from distdemo.bench.compare import compare
 from distdemo.bench.files import read
-from distdemo.bench.fit import fit_view, make_report
-from distdemo.calls import notes
-from distdemo.calls import recording as recording_of_notes
+from distdemo.bench.fit import make_report
+from distdemo.bench.view_files import compare_view, fit_view
+from distdemo.calls import note_files, notes
+from distdemo.calls.note_files import compare_recordings
 from distdemo.calls.notes import (
     Destruction,
     EndNote,
@@ -29,7 +30,6 @@ from distdemo.calls.notes import (
     call_line,
     json_line,
 )
-from distdemo.calls.recording import compare_recordings
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.calls.text import calls_text
 from distdemo.calls.view import finding_view
@@ -127,6 +127,9 @@ CALLS = [
 ]
 
 
+FAILING = EndNote("raised", "ValueError")
+
+
 def lines(rank: int) -> list[str]:
     """Return the notes of a rank of two, with every kind of line."""
     return [
@@ -135,8 +138,8 @@ def lines(rank: int) -> list[str]:
         *(call_line(number, 0, call) for number, call in enumerate(CALLS)),
         *("0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"),
         *(f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))),
-        *(json_line(f"D {group}", Destruction(HERE)) for group in (0, 1)),
-        json_line("E", EndNote("returned", HERE)),
+        *(json_line(f"D {group}", Destruction(HERE, FAILING)) for group in (0, 1)),
+        json_line("E", EndNote("returned", source_line=HERE)),
     ]
 
 
@@ -187,8 +190,8 @@ def test_a_rank_whose_notes_can_not_be_read_is_named(why: str, tmp_path: Path) -
 def test_a_rank_that_goes_on_without_end_is_not_read_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording_of_notes, "MAX_OPEN", 1000)
-    monkeypatch.setattr(recording_of_notes, "CHUNK", 1000)
+    monkeypatch.setattr(note_files, "MAX_OPEN", 1000)
+    monkeypatch.setattr(note_files, "CHUNK", 1000)
     for rank in (0, 1):
         text = "\n".join([*lines(rank)[:11], ""])
         (tmp_path / f"rank-{rank}.notes").write_text(text + "0\nr\n" * (10_000 * rank))

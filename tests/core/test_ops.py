@@ -30,7 +30,7 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
     assert ("{OP}" in op.doc.call) == ("reduce_op" in op.takes)
     assert bool(op.root_is) == ("root" in op.takes)
     if op.root_is:
-        call = op.all_forms[0].call.partition("/")[0]
+        call = op.all_forms[0].functions[0]
         assert op.root_is in inspect.signature(getattr(dist, call)).parameters
     assert op.default_size(None) >= op.smallest_world >= 1
     assert len({form.name for form in op.all_forms}) == len(op.all_forms)
@@ -38,7 +38,7 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
         assert bool(form.flags) == (form != op.all_forms[0])
         assert not form.lacks & set(form.settings) - {"pattern", "variant"}
         assert op.form(example(op, form, 3)) == form
-        for name in form.call.removesuffix(", twice").split("/"):
+        for name in form.functions:
             assert callable(getattr(dist, name, None)) == (form.lacking() is None)
 
 
@@ -85,7 +85,7 @@ def test_objects_count_as_their_pickles() -> None:
 
 def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
     for (op, form), async_op in product(FORMS, (False, True)):
-        if "pattern" in op.takes or op.is_barrier or "twice" in form.calls or form.lacking():
+        if "pattern" in op.takes or op.is_barrier or len(form.calls) > 1 or form.lacking():
             continue  # these ask the group who they are, or make several calls
         spec = example(op, form, 2)
         call = op.bind(make_buffers(op, 1, spec, "cpu"), spec, None, async_op=async_op)
@@ -108,11 +108,11 @@ def test_a_form_has_the_name_that_the_installed_torch_prefers(
         monkeypatch.setattr(versions, "torch_version", lambda version=installed: version)
         monkeypatch.setattr(contract, "torch_version", lambda version=installed: version)
         assert {form.call for _, form in FORMS if form.older} == calls
-        (missing,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
+        (missing,) = {form.lacking() for _, form in FORMS if form.calls == ("gather_single",)}
         told = f"gather_single requires torch 2.14; this is torch {installed}."
         assert missing == (told if lacks else None)
-        assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
+        assert {form.lacking() for _, form in FORMS if form.calls != ("gather_single",)} == {None}
         for op, form in FORMS:
             if form.older:
-                meaning = (op, (*form.flags.split(),))
-                assert ops.resolve(form.older) == ops.resolve(form.calls) == meaning
+                meaning = (op, form)
+                assert ops.resolve(form.older) == ops.resolve(form.calls[0]) == meaning

@@ -1,4 +1,4 @@
-"""Check that help, versions, usage errors and completion never import torch."""
+"""Check that help, versions and usage errors never import torch."""
 
 from __future__ import annotations
 
@@ -57,20 +57,3 @@ def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_var
     assert "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." in lines
     assert json.loads(ends) == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
-
-
-def test_the_shell_completes_commands_ops_and_values(start):
-    for words, offered in (
-        ("distdemo sca", "scatter"),
-        ("distdemo bench links --siz", "--sizes"),
-        ("distdemo all_reduce --backend gl", "gloo"),
-    ):
-        environment = {
-            "_DISTDEMO_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        }
-        run = start("distdemo", env=environment)
-        code, out, err = run.finish()
-        assert (code, err) == (0, "")
-        assert offered in out.split()

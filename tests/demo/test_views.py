@@ -27,6 +27,8 @@ from distdemo.demo.view import hello_view, list_view, op_view
 from distdemo.demo.view_picture import picture
 from distdemo.encoding import encode
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
+from distdemo.ops.all_reduce import AllReduce
+from distdemo.ops.contract import Source
 from distdemo.ops.run import role_of
 from distdemo.ops.spec import Mismatch, OpSpec
 from distdemo.view.console import Signs
@@ -67,7 +69,7 @@ def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> OpReport:
 
 SUM = OpSpec("all_reduce", 4, reduce_op="sum")
 BARRIER = OpSpec("barrier", 2, shape=())
-BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
+BUFFER = Holding((Piece((4,), (0, 1, 2, 3), sources=(0,)),))
 WRONG = Mismatch(0, (1,), 65.0, 64.0)
 REPORTS = {
     "all-reduce": imagined(SUM),
@@ -136,8 +138,8 @@ def test_a_bus_joins_the_ranks_that_exchange_data_and_others_keep_theirs() -> No
     assert arms(OpSpec("broadcast", 1, root=0)) == ["─────▶"]
 
 
-PIECE = Piece((2, 3), tuple(range(6)), source=1)
-LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
+PIECE = Piece((2, 3), tuple(range(6)), sources=(1,))
+LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)))
 
 
 def test_cells_fit_their_width() -> None:
@@ -149,14 +151,31 @@ def test_cells_fit_their_width() -> None:
         (Holding((LONG,)), 60, ["[0 1 … 98 99]"]),
         (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
         (Holding((PIECE,) * 9), 60, [*["[[0 1 2] [3 4 5]]"] * 2, "… 6 more", "[[0 1 2] [3 4 5]]"]),
-        (Holding((Piece.of_object({"a": "ü"}, 0),)), 60, ['{"a": "ü"}']),
-        (Holding((Piece.of_object([1, "a b"], 0),)), 6, ['[1, "a b"]']),
-        (Holding((Piece.of_object({"a": [1, 2, 3]}, 0),)), 12, ['{"a": [1, 2,', "3]}"]),
-        (Holding((Piece.of_object("x" * 999, 0),)), 20, ['"' + "x" * 19, *["x" * 20] * 7, "…"]),
+        (Holding((Piece.of_object({"a": "ü"}, (0,)),)), 60, ['{"a": "ü"}']),
+        (Holding((Piece.of_object([1, "a b"], (0,)),)), 6, ['[1, "a b"]']),
+        (Holding((Piece.of_object({"a": [1, 2, 3]}, (0,)),)), 12, ['{"a": [1, 2,', "3]}"]),
+        (Holding((Piece.of_object("x" * 999, (0,)),)), 20, ['"' + "x" * 19, *["x" * 20] * 7, "…"]),
     ):
         cells = data_cells(holding, Signs(), room)
         assert cells.data.plain.split("\n") == lines
         assert {cell.plain.count("\n") for cell in cells} == {len(lines) - 1}
+
+
+class Scan(AllReduce):
+    """An op that reduces over this rank and the ones before it."""
+
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
+        return (Source(tuple(range(rank + 1)), reduced=True),)
+
+
+def test_a_value_comes_from_the_ranks_that_it_was_reduced_over() -> None:
+    def names(spec: OpSpec) -> list[str]:
+        ranks = explain_op(Scan(), spec).ranks
+        return [data_cells(rank.after, Signs()).source.plain for rank in ranks]
+
+    assert names(replace(SUM, group_size=3)) == ["rank 0", "ranks 0-1", "ranks 0-2"]
+    spread = replace(SUM, group_size=5, members=(1, 3, 5, 7, 9))
+    assert names(spread)[2:] == ["ranks 1, 3, 5", "4 ranks", "5 ranks"]
 
 
 def test_the_document_has_numbers_and_no_display_texts() -> None:

@@ -53,13 +53,12 @@ def words(output: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", ops.REGISTRY)
-def test_an_operations_example_is_short_and_runs_on_four_ranks(command: Command, name: str) -> None:
+def test_an_example_fits_a_slide_and_runs_on_four_ranks(command: Command, name: str) -> None:
     file = EXAMPLES / "ops" / f"{name}.py"
     text = file.read_text(encoding="utf-8")
     assert text.startswith(f'"""{name}: ')
     assert f"\ntorchrun --nproc-per-node 4 {name}.py\n" in text
-    assert 15 <= len(text.splitlines()) <= 30
-    assert max(map(len, text.splitlines())) <= 80  # on a slide
+    assert max(map(len, text.splitlines())) <= 80  # columns of a slide
     code, out, err = command("run", str(file), "-n", "4")
     assert (code, err) == (0, "")
     assert {f"rank {rank} of 4" for rank in range(4)} <= set(re.findall(r"rank \d of 4", out))

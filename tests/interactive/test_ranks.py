@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +16,8 @@ from processes import Start
 from distdemo.errors import UsageError
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
-from distdemo.launcher import host
+from distdemo.launcher import helper
+from distdemo.launcher.helper import NewPython
 from distdemo.view.console import Signs
 from distdemo.view.data import data_cells
 
@@ -63,9 +63,9 @@ def test_values_output_and_variables_stay_from_cell_to_cell(world: Collected) ->
 
 BARE = {
     # a line: what rank 0, and rank 1, held before and after it, and where that is from
-    "dist.all_reduce(t)": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "dist.all_reduce(t)": (["[0 1]", "[30 33]", "ranks 0-2"], ["[10 11]", "[30 33]", "ranks 0-2"]),
     "dist.broadcast(t, 1)": (["[0 1]", "[10 11]", "rank 1"], ["[10 11]", "[10 11]", "rank 1"]),
-    "dist.reduce(t, 1)": (["[0 1]", "undefined", "—"], ["[10 11]", "[30 33]", "all"]),
+    "dist.reduce(t, 1)": (["[0 1]", "undefined", "—"], ["[10 11]", "[30 33]", "ranks 0-2"]),
     "dist.gather(t, s if rank == 1 else None, 1)": (
         ["[0 1]", "nothing", "—"],
         ["[10 11]", "[0 1]\n[10 11]\n[20 21]", "rank 0\nrank 1\nrank 2"],
@@ -83,10 +83,13 @@ BARE = {
         ["[0]\n[1 2]\n[3 4 5]", "[1 2]\n[1 2]\n[1 2]", "rank 0\nrank 1\nrank 2"],
     ),
     "dist.all_reduce(t, group=pair) if rank < 2 else None": (
-        ["[0 1]", "[10 12]", "all"],
-        ["[10 11]", "[10 12]", "all"],
+        ["[0 1]", "[10 12]", "ranks 0-1"],
+        ["[10 11]", "[10 12]", "ranks 0-1"],
     ),
-    "(t, dist.all_reduce(t))[1]": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "(t, dist.all_reduce(t))[1]": (
+        ["[0 1]", "[30 33]", "ranks 0-2"],
+        ["[10 11]", "[30 33]", "ranks 0-2"],
+    ),
     "dist.all_reduce(t);": (),
     "dist.all_reduce(t); t": (),
     "dist.all_reduce(t, async_op=True)": (),
@@ -165,7 +168,7 @@ def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Coll
     world("pair.a = 2.5")
     done = world("if rank != 2: dist.barrier()")
     assert done.what == "Waiting: ranks 0-1. Finished: rank 2."
-    assert [(row.ranks, row.did, row.source_line) for row in done.rows] == [
+    assert [(row.ranks, row.did, str(row.source_line)) for row in done.rows] == [
         ((0, 1), "barrier()", f"{CELL}:1")
     ]
     assert done.variables.startswith("The variables were kept, except ")
@@ -254,15 +257,16 @@ def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
 ) -> None:
     mark = f"stopped-{os.getpid()}"
     monkeypatch.setenv(MARK, mark)
-    monkeypatch.setattr(host, "subprocess", subprocess)  # its environment has the mark
+    monkeypatch.setattr(helper, "NewPython", NewPython)  # its environment has the mark
     ranks = Ranks(Settings(2), lambda *_: None)
     assert ranks.run(CELL, "1").ok
     process = ranks._host.process
+    assert isinstance(process, NewPython)
     process.send_signal(signal.SIGSTOP)
     ranks.close()
     assert process.returncode == -signal.SIGKILL
     assert wait_until(lambda: not marked_processes(mark))
-    assert 2 * host.EXIT_S < 2  # a command of the shell may have a second host
+    assert 2 * helper.EXIT_S < 2  # a command of the shell may have a second host
 
 
 PROGRAM = """

@@ -54,6 +54,7 @@ def test_a_lesson_of_standard_input(start: Start) -> None:
     code, out, err = run(start, LESSON, "-n", "4")
     assert (code, err) == (1, "")
     matches(HERE / "golden/lesson.txt", out)
+    assert run(start, "", "-q") == (0, "! No line was run.\n", "")
 
 
 def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values(

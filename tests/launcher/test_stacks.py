@@ -4,7 +4,7 @@ import sysconfig
 from pathlib import Path
 
 import distdemo
-from distdemo.launcher.records import Position, ThreadPosition
+from distdemo.launcher.records import CodeLine, Position, ThreadPosition
 from distdemo.launcher.stacks import locate
 
 SITE = sysconfig.get_path("purelib")
@@ -27,11 +27,12 @@ LAUNCHER = (
 
 
 STEP = ("/home/ada/train.py", 12, "step")
+STEP_LINE = CodeLine(*STEP)
 MINE = "/home/ada/.local/lib/python3.12/site-packages"
 STACKS = {
     "in a collective, with the user's line": (
         [(TORCH, 2810, "all_reduce"), (LOGGER, 83, "wrapper"), STEP, *LAUNCHER],
-        Position("all_reduce", "train.py:12 in step"),
+        Position("all_reduce", STEP_LINE),
     ),
     "the collective is the one that the user called": (
         [
@@ -42,7 +43,7 @@ STACKS = {
             (LOGGER, 83, "wrapper"),
             STEP,
         ],
-        Position("all_gather_object", "train.py:12 in step"),
+        Position("all_gather_object", STEP_LINE),
     ),
     "library code below the user's line is passed over": (
         [
@@ -54,11 +55,11 @@ STACKS = {
             STEP,
             *LAUNCHER,
         ],
-        Position("", "train.py:12 in step"),
+        Position("", STEP_LINE),
     ),
     "a collective of distdemo has no user frame": (
         [(TORCH, 2810, "all_reduce"), (f"{OURS}/ops/all_reduce.py", 50, "run"), *LAUNCHER],
-        Position("all_reduce", ""),
+        Position("all_reduce", CodeLine()),
     ),
     "no stack": ([], None),
 }
@@ -78,5 +79,5 @@ def test_other_threads_are_located_too() -> None:
     main = stack((hook, 300, "wait"), STEP, *LAUNCHER)
     threads = (text.replace("Current thread", "Thread") for text in (inner, inner, idle))
     where = locate("\n".join((*threads, main)))
-    outer = ThreadPosition(2, "rpc_sync", "train.py:20 in outer")
-    assert where == Position("", "train.py:12 in step", others=(outer,))
+    outer = ThreadPosition(2, "rpc_sync", CodeLine("/home/ada/train.py", 20, "outer"))
+    assert where == Position("", STEP_LINE, others=(outer,))

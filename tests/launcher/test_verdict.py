@@ -10,6 +10,7 @@ from golden import matches
 
 from distdemo.launcher.records import (
     NOT_STARTED,
+    CodeLine,
     Died,
     Lost,
     Outcome,
@@ -31,9 +32,9 @@ CLOSED = (
 JOINED = Phase(1, "joined the group")
 ENTERED = Phase(2, "entered all_reduce")
 LEFT = Phase(3, "left all_reduce")
-IN_ALL_REDUCE = Position("all_reduce", "train.py:12 in step")
+IN_ALL_REDUCE = Position("all_reduce", CodeLine("train.py", 12, "step"))
 CALL = "all_reduce at train.py:12 in step (call 2)"
-BUSY = Position("", "train.py:7 in load")
+BUSY = Position("", CodeLine("train.py", 7, "load"))
 
 
 def returned(rank: int) -> Outcome:
@@ -88,7 +89,7 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     "an earlier phase": (late(0), late(1, JOINED, BUSY), late(2)),
     "a rank that never started": (late(0), late(1, NOT_STARTED, None)),
     "no rank started": (late(0, NOT_STARTED, None), late(1, NOT_STARTED, None)),
-    "a deadlock": tuple(late(rank, ENTERED, Position("send", "")) for rank in (0, 1)),
+    "a deadlock": tuple(late(rank, ENTERED, Position("send", CodeLine())) for rank in (0, 1)),
     "outside a collective": (late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED)),
     "no answer": (late(0), late(1, ENTERED, None), late(2)),
     "returned without joining in": (late(0), returned(1), late(2)),

@@ -13,7 +13,8 @@ from forked import in_a_child
 from mpi.worlds import needs_mpi
 
 from distdemo import backends
-from distdemo.cli.app import COMMANDS, find_command, typer_command
+from distdemo.cli.app import typer_command
+from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
@@ -81,7 +82,7 @@ def test_headers_are_complete() -> None:
         assert {*sizes} == {program.world_size}, program.name
         assert program.why
     for exercise in EXERCISES.values():
-        assert 3 <= len(exercise.hints) <= 5, exercise.name
+        assert len(exercise.hints) >= 3, exercise.name  # from vague to precise
     assert len(EXERCISES) == len(MISTAKES) + 10  # no name twice
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from golden import Blocks, golden
 
-from distdemo.calls.records import Finding, Row
+from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.learn import view
 from distdemo.learn.catalogue import MISTAKES, STEPS
 from distdemo.learn.records import ExampleList, Lesson, MistakeReport, PlayedStep, RankOutcome
@@ -31,7 +31,7 @@ def returned(name: str) -> tuple[RankOutcome, ...]:
 
 def report() -> MistakeReport:
     """Return a mistake that differs from its documentation, with every kind of outcome."""
-    row = Row((1, 2), "all_reduce(SUM, float32[3])", "shape.py:11 in work")
+    row = Row((1, 2), "all_reduce(SUM, float32[3])", SourceLine("shape.py", 11, "work"))
     finding = Finding("shape", "The sizes don't fit together.", (row,), "", "They must.")
     what = "Call 1 came from different lines."
     shift = replace(finding, kind="shift", what=what, level="warn")

@@ -15,10 +15,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import distdemo
+from distdemo.calls.records import Gap, SourceLine
 from distdemo.launcher.program import Program
 from distdemo.parity.check import ParityError
-from distdemo.parity.records import Axis, Comparison, Difference, Gap, ParityReport
-from distdemo.parity.view import gap_text, parity_view, verdict_text
+from distdemo.parity.records import Axis, Comparison, Difference, ParityReport, Uncompared
+from distdemo.parity.view import parity_view, uncompared_texts, verdict_text
 from distdemo.view.blocks import Summary
 from distdemo.view.console import Signs
 
@@ -414,6 +415,17 @@ for _ in range(3):
     net[1](hidden).square().mean().backward()
     optimizer.step()
 """
+OWN_GROUP = """
+store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+group = dist.ProcessGroupGloo(store, rank, size)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    for own in net.parameters():
+        group.allreduce([own.grad]).wait()
+        own.grad /= size
+    optimizer.step()
+"""
 UNREDUCED = """
 for _ in range(3):
     optimizer.zero_grad()
@@ -454,6 +466,7 @@ for _ in range(3):
         (ONE_STEP, [], "differs", []),
         (UNTRAINED, [], "incomplete", ["untrained"]),
         (CHAOTIC, [], "incomplete", ["tolerance"]),
+        (OWN_GROUP, [], "incomplete", []),
         (UNREDUCED, [], "differs", []),
         (UNREDUCED, ["--except", "2.*", "--except", "loss", "--steps", "1"], "agrees", []),
     ],
@@ -466,7 +479,8 @@ def test_a_verdict_says_what_was_compared(command, tmp_path, text, words, verdic
     assert document["verdict"] == verdict, document.get("difference")
     assert [gap["reason"] for gap in document.get("gaps", [])] == reasons
     assert bool(document["errors"]) is (verdict != "agrees")
-    assert bool(document.get("excepted")) is ("--except" in words)
+    assert bool(document.get("excluded")) is ("--except" in words)
+    assert bool(document.get("unseen")) is (text == OWN_GROUP)
 
 
 PIPELINE = """
@@ -657,11 +671,11 @@ UNKNOWN = replace(
     RIGHT,
     tensors=(*TENSORS[:-1], replace(TENSORS[-1], incomparable="tolerance")),
     gaps=(
-        Gap("tolerance", 2, ("fc1.weight", "fc1.bias")),
-        Gap("unread", 1, ("fc2",), ("torch.func",)),
-        Gap("limit", 12),
+        Uncompared("tolerance", 2, ("fc1.weight", "fc1.bias")),
+        Uncompared("unread", 1, ("fc2",), ("torch.func",)),
+        Uncompared("limit", 12),
     ),
-    excepted=("experts.0.weight",),
+    excluded=("experts.0.weight",),
 )
 
 
@@ -682,9 +696,21 @@ def test_an_unexplained_tensor_without_a_difference_is_counted():
 
 
 def test_gaps_are_counted_in_words():
-    assert gap_text(Gap("steps", 1)) == "The ranks make at least 1 step more than the reference."
-    assert gap_text(Gap("steps", -2)) == "The ranks make at least 2 steps fewer than the reference."
-    assert gap_text(Gap("limit", 1)) == "Beyond the limit of what is recorded: 1 tensor."
+    gaps = (Uncompared("steps", 1), Uncompared("steps", -2), Uncompared("limit", 1))
+    seen = Gap("calls", ("Own",), SourceLine("train.py", 3), (0, 1), 2, is_asked=True)
+    report = ParityReport(None, 2, gaps=gaps, stopped="a note is damaged", unseen=(seen,))
+    assert uncompared_texts(report) == [
+        "The ranks make at least 1 step more than the reference.",
+        "The ranks make at least 2 steps fewer than the reference.",
+        "Beyond the limit of what is recorded: 1 tensor.",
+        "The ranks' calls were not compared to the end: a note is damaged.",
+        (
+            "Not compared: 2 calls on Own, a process group that the program builds itself (ranks "
+            "0-1, first at train.py:3)."
+        ),
+    ]
+    for one in (replace(report, gaps=(), unseen=()), replace(report, gaps=(), stopped="")):
+        assert one.verdict == "incomplete"
 
 
 def test_a_gradient_that_is_made_up_for_is_not_said_to_be_right():

@@ -15,7 +15,7 @@ NOTES = RankNotes(1, 2, (Note("gradient", 0, "w", "float32", (0, 1), (2, 3)),))
 
 
 def test_what_a_rank_wrote_is_read_back(tmp_path):
-    write_notes(tmp_path, NOTES, SKETCH.columns)
+    write_notes(tmp_path, NOTES, [SKETCH])
     written = read_notes(tmp_path, 1)
     assert written is not None
     notes, (own,) = written
@@ -34,7 +34,7 @@ def test_what_a_rank_wrote_is_read_back(tmp_path):
     ],
 )
 def test_a_damaged_file_is_an_error(tmp_path, name, content, text):
-    write_notes(tmp_path, NOTES, SKETCH.columns)
+    write_notes(tmp_path, NOTES, [SKETCH])
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DistdemoError, match=text):
         read_notes(tmp_path, 1)
@@ -42,6 +42,6 @@ def test_a_damaged_file_is_an_error(tmp_path, name, content, text):
 
 def test_a_note_with_a_negative_length_is_an_error(tmp_path):
     note = Note("gradient", 0, "w", "float32", (0, 1), (2, -3))
-    write_notes(tmp_path, RankNotes(1, 2, (note,)), SKETCH.columns)
+    write_notes(tmp_path, RankNotes(1, 2, (note,)), [SKETCH])
     with pytest.raises(DistdemoError, match="fewer numbers"):
         read_notes(tmp_path, 1)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sketching import sketch
 
-from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.records import Axis, Clip, Mesh, Note, RankNotes
+from distdemo.parity.results import Results
 
 ROWS = 8
 RATE = 0.1
@@ -114,7 +114,7 @@ def compared(fault):
     reference = train(Fault(), 1, of=fault)
     comparing = Comparing(reference, train(Fault(), 1, moved=1e-15), train(fault, SIZE))
     mesh, results = comparing.compare()
-    return first_difference(Cases(comparing, mesh, results)), results
+    return first_difference(Results(comparing, mesh, results)), results
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -349,7 +349,7 @@ def split_layer(*, norm=None, output=None, splits_rows=False):
         runs.append(RunNotes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
     mesh, results = comparing.compare()
-    return first_difference(Cases(comparing, mesh, results)), results
+    return first_difference(Results(comparing, mesh, results)), results
 
 
 def test_a_reference_with_nan_is_named():
@@ -359,7 +359,7 @@ def test_a_reference_with_nan_is_named():
 
     runs = [train(Overflow(), size) for size in (1, 4)]
     comparing = Comparing(runs[0], runs[0], runs[1])
-    difference = first_difference(Cases(comparing, *comparing.compare()))
+    difference = first_difference(Results(comparing, *comparing.compare()))
     assert difference is not None
     assert "the output of layer contains NaN or infinity" in difference.what
 

@@ -63,6 +63,21 @@ def test_an_incomplete_recording_is_no_success(tmp_path: Path, command: Command)
     assert (code, "rank 0 did not end" in out) == (1, True)
 
 
+def test_a_rank_whose_file_is_missing_is_unknown_and_not_at_fault(
+    tmp_path: Path, command: Command
+) -> None:
+    for rank in (0, 2):  # they wait in the call
+        file = tmp_path / f"rank-{rank}.notes"
+        record(file, rank, "sum", size=3)
+        file.write_text(file.read_text().partition("\na\nr\n")[0] + "\n")
+    code, out, _ = command("postmortem", str(tmp_path))
+    verdict = "! So far no errors in 2 calls, but rank 1 left no notes."
+    assert (code, out.splitlines()[-1]) == (1, verdict)
+    record(tmp_path / "rank-2.notes", 2, "product", size=3)
+    _, out, _ = command("postmortem", str(tmp_path))
+    assert "✗ So far: mismatch in call 1" in out
+
+
 def test_two_recordings_of_a_rank_are_of_two_jobs(tmp_path: Path, command: Command) -> None:
     for host in ("host0", "host1"):
         record(tmp_path / host / "rank-0.notes", 0, "sum")

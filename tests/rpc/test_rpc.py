@@ -15,7 +15,15 @@ from golden import golden
 from helpers import LOOPBACK, leftovers, segments, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Phase, Position, Returned, TimedOut, WorldReport, WorldSpec
+from distdemo.launcher.records import (
+    CodeLine,
+    Phase,
+    Position,
+    Returned,
+    TimedOut,
+    WorldReport,
+    WorldSpec,
+)
 from distdemo.launcher.verdict import judge
 from distdemo.rpc import rank as engine
 from distdemo.rpc import view
@@ -30,7 +38,15 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def run(size=2, target=engine.run, stall=20.0, on_message=None):
     world = WorldSpec(size, start_method="fork", deadline=60, stall=stall, lazy=True, capture=True)
-    return make_report(run_world(world, target, (LIMIT,), on_message=on_message))
+    awaited = [None]
+
+    def keep(rank, sent):
+        if isinstance(sent, list):
+            on_message(rank, sent)
+        else:
+            awaited.append(sent)
+
+    return make_report(run_world(world, target, (LIMIT,), on_message=keep), awaited[-1])
 
 
 # --------------------------------------------------------------------------------------- success
@@ -147,13 +163,12 @@ def test_a_failed_worker_is_reported(function, what):
 
 
 def test_the_callees_of_a_waiting_caller_are_at_fault():
-    phase = Phase(2, "worker1, worker2: backward (sum)")
-    late = tuple(
-        TimedOut(rank=rank, phase=phase, where=Position("here", ""), at=30.0) for rank in range(3)
-    )
+    where = Position("here", CodeLine())
+    late = tuple(TimedOut(rank=rank, phase=Phase(2, ""), where=where, at=30.0) for rank in range(3))
     spec = WorldSpec(3, stall=10.0)
     world = WorldReport(spec, late, judge(spec, late, stalled=True), 1.0, "fork", "quick")
-    verdict = make_report(world).world.verdict
+    backward = RpcCall((1, 2), "backward", "(sum)", "", "", 0.0)
+    verdict = make_report(world, backward).world.verdict
     assert verdict is not None
     assert verdict.ranks == (1, 2)
 
@@ -165,8 +180,8 @@ def test_the_table():
     outcomes = tuple(Returned(rank=rank) for rank in range(3))
     world = WorldReport(WorldSpec(3), outcomes, None, 1.5, "fork", "it is quick")
     calls = (
-        RpcCall("worker1", "rpc_sync", "add(3)", "[1.5 2]", "[1 2]", 0.002),
-        RpcCall("worker1, worker2", "backward", "(sum)", "", "", 1),
+        RpcCall((1,), "rpc_sync", "add(3)", "[1.5 2]", "[1 2]", 0.002),
+        RpcCall((1, 2), "backward", "(sum)", "", "", 1),
     )
     report = RpcReport(world, calls, {"torch": "2.13"})
     golden(GOLDEN / "table.txt", partial(view.rpc_view, report))

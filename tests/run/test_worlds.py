@@ -18,6 +18,7 @@ from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
+    CodeLine,
     Died,
     Position,
     Raised,
@@ -85,8 +86,8 @@ def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
     report = in_a_child(check)
     first = crash.__code__.co_firstlineno
     assert [outcome.where for outcome in report.outcomes] == [
-        Position("barrier", f"test_worlds.py:{first + 2} in crash"),
-        Position("", f"test_worlds.py:{first + 7} in crash"),
+        Position("barrier", CodeLine(__file__, first + 2, "crash")),
+        Position("", CodeLine(__file__, first + 7, "crash")),
     ]
     assert isinstance(report.outcomes[0], Stopped)
     assert report.verdict.what == "Rank 1 was killed by SIGSEGV."

@@ -164,7 +164,7 @@ def test_warnings_of_the_sanitizer(start: Start, tmp_path: Path) -> None:
     names = {"test_starts_with_other_values", "TestSuite::test_method", "test_renumbers"}
     assert warned == names, out
     assert "RanksWarning: weight differs between rank 0 and rank 1 before the first" in summary
-    assert "  rank 1  weight before the first step: checksum " in summary
+    assert "  rank 1  weight before the first step: digest " in summary
     assert "not compared to the end: rank 0: the program numbers its ranks differently" in summary
     noted = [
         len(case.findall("properties/property[@name='ranks_warning']"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from traces import chunks_before
 from distdemo import ops, schedules
 from distdemo.ops.buffers import expected
 from distdemo.ops.spec import OpSpec
-from distdemo.schedules.contract import REGISTERED, Algorithm, Move, Round
+from distdemo.schedules.contract import REGISTERED, Algorithm, Letters, Move, Round
 from distdemo.schedules.schedule import (
     Exchange,
     Schedule,
@@ -88,8 +89,20 @@ def assert_values(
             assert (abs(result - right) <= bound).all(), (reduce_op, rank)
 
 
+def value_of(text: str, letters: Letters) -> Fraction:
+    """Return the value of a text, read as Python: ``2 lg p·[e>0]`` is ``2*lg_p*(e>0)``."""
+    text = text.translate(str.maketrans("−·[]", "-*()")).replace("=", "==")
+    text = re.sub(r"lg (\w)", r"lg_\1", text)
+    text = re.sub(r"(?<=[\d)])\s*(?=[A-Za-z(])|(?<=\b[nCpebfm])(?=\()", "*", text)
+    return Fraction(eval(text, {"S": 1, "min": min, "max": max} | vars(letters)))  # noqa: S307 - a formula of ours
+
+
 def assert_counts(schedule: Schedule, elements: int) -> None:
-    """Compare the formulas with the counts."""
+    """Compare the formulas' values with the counts, and with their texts."""
+    if schedule.n > 1:
+        letters = Letters(schedule.n, schedule.sizes.chunks)
+        for text, value in schedule.algorithm.formulas:
+            assert value_of(text, letters) == value(letters), (text, schedule.n)
     spec = OpSpec(schedule.algorithm.op, schedule.n, shape=(elements,))
     payload = ops.REGISTRY[spec.op].traffic(spec).payload_bytes
     counts, sent, received = count(schedule, 4)

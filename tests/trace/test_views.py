@@ -15,6 +15,7 @@ from golden import golden
 from traces import real
 
 from distdemo import schedules
+from distdemo.launcher.records import Verdict
 from distdemo.schedules.contract import Algorithm
 from distdemo.trace.page import page, to_html
 from distdemo.trace.records import AlgorithmList, TraceReport
@@ -116,8 +117,10 @@ def test_no_text_can_break_out_of_the_page() -> None:
         versions={evil: evil},
         chunk_names=(evil, *report.chunk_names[1:]),
     )
-    text = page(hostile)
-    assert "<img" not in text
-    assert data_of(text)["chunks"][0] == evil
+    failed = replace(report.world, verdict=Verdict(evil, evil, evil, traceback=evil))
+    for text in (page(hostile), page(replace(hostile, world=failed))):
+        assert "<img" not in text
+        assert not {"\x1b", "\u202e"} & {*text}
+        assert data_of(text)["chunks"][0] == evil
     assert to_html("a\x1b[2Jb\u202ec") == "a\\x1b[2Jb\\u202ec"
     assert html.unescape(to_html("<&>")) == "<&>"

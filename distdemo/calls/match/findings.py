@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter
 
-from distdemo.calls.match.matching import FROM, Matcher, merged
-from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
+from distdemo.calls.match.matcher import Matcher
+from distdemo.calls.match.rules import KINDS, OTHER_LINES, differs, size_mismatches
+from distdemo.calls.match.shown import merged
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import dropped_handles, near_match
 from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, RankCall, Row, SourceLine
+from distdemo.calls.text import end_text
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
@@ -18,7 +21,10 @@ WORLD_RANKS = "src, dst and root are global ranks; group_src and group_dst are r
 ORDER = "All ranks must make their calls in the same order, including calls on different groups."
 SAME_COUNT = "All members must be in the same number of groups before."
 KEEP_HANDLES = "Keep the handles of isend, irecv and batch_isend_irecv, and wait for them."
+UNNUMBERED = ("init_process_group", "init_rpc", "rpc.shutdown")  # no calls of a group
 SIZES = ("shape", "splits", "dtype")
+Where = Mapping[int, SourceLine | None]
+"""Source lines of ranks, if they are known."""
 MAX_UNWAITED = 3  # lines with calls that were never waited for
 NOT_REACHED = "had not reached this call"
 
@@ -40,8 +46,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
         kind = "group"
     elif kind == "shape" and waiting and by_torch[0].isdisjoint(by_torch[1]):
         kind = "call"
-    rows = matcher.rows({rank: calls[rank] for rank in waiting})
-    rows += matcher.rows({rank: calls[rank] for rank in guilty})
+    rows = matcher.shown.rows({rank: calls[rank] for rank in waiting})
+    rows += matcher.shown.rows({rank: calls[rank] for rank in guilty})
     absent = [m for m in group.members if m not in calls and group.reached[m] <= entries.position]
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
@@ -49,7 +55,7 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
     if cause is not None and cause.kind != "turn" and kind in ("call", *SIZES):
-        why = f"{cause.what(matcher.line)} {cause.rule}"
+        why = f"{cause.what(matcher.shown)} {cause.rule}"
         rule = why if kind == "call" else f"{KINDS[kind].rule} {why}"
     sizes = next(size_mismatches(calls, group.members), None)
     if sizes is not None:
@@ -84,7 +90,8 @@ def alike(matcher: Matcher, first: Problem) -> list[Problem]:
 
     def key(problem: Problem) -> tuple[object, ...]:
         finding = problem.finding
-        return finding.kind, *(row.source_line.partition(FROM)[0] for row in finding.rows)
+        lines = (row.source_line for row in finding.rows)
+        return finding.kind, *((line, line and line.inner) for line in lines)
 
     problems = (p for p in matcher.problems if isinstance(p, Problem) and p is not first)
     return [first, *(problem for problem in problems if key(problem) == key(first))]
@@ -94,30 +101,30 @@ def together(problems: Sequence[Problem]) -> Finding:
     """Return the finding of all ranks that have the same problem."""
     finding = problems[0].finding
     ranks = tuple(sorted({rank for problem in problems for rank in problem.finding.ranks}))
-    if ranks == finding.ranks:
+    if ranks == finding.ranks or not problems[0].said:
         return finding
     rows = []
     for row, *others in zip(*(problem.finding.rows for problem in problems), strict=True):
         did = row.did
         line = row.source_line
-        if any(other.did != did for other in others):
-            did = did.partition("(")[0]
-        if any(other.source_line != line for other in others):
-            line = line.partition(FROM)[0]
-        rows.append(Row(ranks, did, line))
-    what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
+        if row.op and any(other.did != did for other in others):
+            did = row.op
+        if line and any(str(other.source_line) != str(line) for other in others):
+            line = replace(line, callers=())
+        rows.append(Row(ranks, did, line, row.op))
+    what = f"{ranks_of(ranks)}: {problems[0].said}"
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
 
 def raised(matcher: Matcher) -> Finding | None:
     """Return the finding on the first rank that a function of torch.distributed raised in."""
     for end in (state.ended for state in matcher.ranks):
-        if end is not None and end.inside and end.how.startswith("raised"):
+        if end is not None and end.inside and end.how == "raised":
             ranks = tuple(r for r, state in enumerate(matcher.ranks) if state.ended == end)
-            row = Row(ranks, f"in {end.inside}", str(end.source_line))
-            kind: Kind = "group" if "not part of group" in end.how else "argument"
+            row = Row(ranks, f"in {end.inside}", end.source_line.alone)
+            kind: Kind = "group" if "not part of group" in end.text else "argument"
             rule = WORLD_RANKS if kind == "group" else KINDS["argument"].rule
-            return Finding(kind, f"{ranks_of(ranks)} {end.how}", (row,), "", rule, ranks)
+            return Finding(kind, f"{ranks_of(ranks)} {end_text(end)}", (row,), "", rule, ranks)
     return None
 
 
@@ -129,7 +136,7 @@ def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]
         on = "" if entry.group.is_default else f" on {entry.group.name}"
         on += " and" * (entry.call.op == END_OF_TRAFFIC)
         did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
-        rows.append(Row((rank,), did, matcher.line(entry.call.source_line)))
+        rows.append(matcher.shown.row(rank, entry.call, did))
     calls = [waiting[rank].call for rank in path]
     if all(call.peer is None for call in calls):
         rule = ORDER
@@ -146,12 +153,12 @@ def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]
     return next((cause for cause in earlier if cause is not finding), finding)
 
 
-def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
+def stuck(matcher: Matcher, running: Where) -> Finding | None:
     """Return the first call that some running ranks haven't made and other ranks wait in.
 
     Args:
         matcher: Calls of all ranks.
-        running: Ranks that were stopped while running, and where they were.
+        running: Ranks that were stopped while running, and where they were, if known.
     """
     waits = [
         (entry, matcher.awaited(entry))
@@ -173,14 +180,9 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         return None
     group = entry.group
     calls = entry.calls_there or {entry.rank: entry}
-    rows = matcher.rows({rank: e.call for rank, e in calls.items() if rank not in ranks})
+    rows = matcher.shown.rows({rank: e.call for rank, e in calls.items() if rank not in ranks})
     elsewhere = [waiting[rank] for rank in ranks if rank in waiting]
-    rows += merged(
-        [
-            Row((e.rank,), f"{e.call} on {e.group.name}", matcher.line(e.call.source_line))
-            for e in elsewhere
-        ]
-    )
+    rows += [matcher.shown.row(e.rank, e.call, f"{e.call} on {e.group.name}") for e in elsewhere]
     if entry.calls_there is None:
         did_not = "had not made the matching call"
         verb = "receive from" if entry.sends else "send to"
@@ -190,7 +192,16 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         did_not = "had not made this call"
         has = "has" if len(ranks) == 1 else "have"
         what = f"{ranks_of(ranks)} {has} not made {entry.calls_there.name}, {entry.call.op}."
-    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in waiting])
+    for rank in ranks:
+        last = matcher.ranks[rank].last
+        if rank in waiting:
+            continue
+        if running[rank] is None and last is not None:
+            did = f"{did_not}; its last one was {last.op or 'unknown'}"
+            rows.append(Row((rank,), did, matcher.shown.line(last.source_line)))
+        else:
+            rows.append(Row((rank,), did_not, running[rank]))
+    rows = merged(rows)
     others = tuple(sorted(waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     rule = KINDS["stuck"].rule
@@ -214,22 +225,20 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty = gone
     affected = others
-    what = f"{ranks_of(gone)} {ended} before {name}, in which other ranks are waiting."
+    where = call.op if call.op in UNNUMBERED else name
+    what = f"{ranks_of(gone)} {ended} before {where}, in which other ranks are waiting."
     if call.op == "new_group":
         kind = "group"
         what = f"{ranks_of(gone)} {ended} before a new_group call that other ranks made."
     elif returned and len(gone) > len(others):
         guilty = others
         affected = ()
-        made = f"{name.capitalize()} was made only by {ranks_of(others).lower()}"
-        what = f"{made}; most ranks {ended} without it."
+        what = f"Only {ranks_of(others).lower()} made {name}; most ranks {ended} without it."
     elif kind == "uneven":
         times = plural(rounds, "time")
         what = f"{ranks_of(gone)} {ended} before {name}, which other ranks "
         what += f"make on a line that has already run {times}."
-    elif call.op in ("init_process_group", "init_rpc", "rpc.shutdown"):
-        what = what.replace(name, call.op)
-    rows = (*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
+    rows = (*matcher.shown.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
     finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
     if not returned:
@@ -238,7 +247,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     cause = entries.cause((*gone, *others))
     if earlier is not finding or cause is None:
         return earlier
-    said = cause.what(matcher.line)
+    said = cause.what(matcher.shown)
     if cause.kind == "alone":
         finding = replace(finding, kind="absent", what=said, rule=cause.rule)
     else:
@@ -259,9 +268,9 @@ def unmatched(matcher: Matcher, entry: Entry) -> Finding:
         near = next(opposite, None)
     other = "receive" if entry.sends else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
-    rows = [*matcher.rows({entry.rank: entry.call})]
+    rows = [*matcher.shown.rows({entry.rank: entry.call})]
     if near is not None:
-        rows += matcher.rows({near.rank: near.call})
+        rows += matcher.shown.rows({near.rank: near.call})
     elif entry.call.peer not in (None, -1):
         rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer]))
     ranks = tuple(sorted({row.ranks[0] for row in rows}))
@@ -301,7 +310,7 @@ def _rows_by_op(matcher: Matcher, entries: Iterable[Entry], ending: str = "") ->
     for op, calls in sorted(by_op.items(), reverse=True):
         texts = {str(call) for call in calls.values()}
         did = f"{op if len(texts) > 1 else texts.pop()}{ending}"
-        yield from merged([matcher.row(rank, call, did) for rank, call in calls.items()])
+        yield from merged([matcher.shown.row(rank, call, did) for rank, call in calls.items()])
 
 
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
@@ -310,14 +319,17 @@ def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     note = group.destroyed.get(rank)
     if note is not None and (not note.failing or ended is None or ended.how == "returned"):
         line = note.source_line
-        did = f"{note.failing}, and destroyed the group" if note.failing else "destroyed the group"
-        return Row((rank,), did, FROM.join((str(line), *line.callers[:1])))
+        did = f"{end_text(note.failing)}, and " if note.failing else ""
+        did += "destroyed the group"
+        return Row((rank,), did, replace(line, inner=line.inner[:1], callers=line.callers[:1]))
     if ended is None:
         return Row((rank,), NOT_REACHED)
     last = matcher.ranks[rank].last
     if ended.source_line.line or last is None:
-        return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
-    return Row((rank,), f"{ended.how} after {last.op}", matcher.line(last.source_line))
+        at = ended.source_line.alone if ended.source_line.line else None
+        return Row((rank,), end_text(ended), at)
+    did = f"{end_text(ended)} after {last.op}"
+    return Row((rank,), did, matcher.shown.line(last.source_line))
 
 
 def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
@@ -326,7 +338,7 @@ def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
     return matcher.ranks[rank].returned or (note is not None and not note.failing)
 
 
-def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[Row]:
+def unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[Row]:
     """Return the calls of the program that these ranks never waited for, oldest first.
 
     Args:
@@ -342,8 +354,10 @@ def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[R
         is_latest = passed and entry.order > matcher.ranks[entry.rank].waited
         if not (by_torch or is_latest or entry.no_wait):
             callers.setdefault((entry.call.op, line), set()).add(entry.rank)
-    rows = [Row(tuple(sorted(r)), op, matcher.line(line)) for (op, line), r in callers.items()]
-    return rows[:MAX_UNWAITED]
+    return [
+        Row(tuple(sorted(ranks)), op, matcher.shown.line(line))
+        for (op, line), ranks in islice(callers.items(), MAX_UNWAITED)
+    ]
 
 
 def _unwaited_text(matcher: Matcher) -> str:
@@ -351,18 +365,6 @@ def _unwaited_text(matcher: Matcher) -> str:
     ranks = (rank for rank, state in enumerate(matcher.ranks) if not state.over)
     calls = [
         f"{row.did} at {row.source_line} ({ranks_of(row.ranks).lower()})"
-        for row in _unwaited(matcher, ranks, passed=True)
+        for row in unwaited(matcher, ranks, passed=True)
     ]
     return f"Not waited for: {', '.join(calls)}." if calls else ""
-
-
-def unwaited_warning(matcher: Matcher) -> list[Finding]:
-    """Return a warning on calls that ranks never waited for, or nothing."""
-    done = (rank for rank, state in enumerate(matcher.ranks) if state.returned)
-    rows = tuple(_unwaited(matcher, done, passed=False))
-    if not rows or matcher.problems:
-        return []
-    ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
-    info = MISUSES["unwaited"]
-    what = f"{ranks_of(ranks)}: {info.what}"
-    return [Finding(info.kind, what, rows, "", info.rule, ranks, level="warn")]

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
 from distdemo.calls.match import findings
+from distdemo.calls.match.counts import CallCounter
+from distdemo.calls.match.findings import Where
 from distdemo.calls.match.lateness import Lateness
-from distdemo.calls.match.matching import Matcher
+from distdemo.calls.match.matcher import Matcher
 from distdemo.calls.match.order import OrderRule
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
+from distdemo.calls.match.training_rule import TrainingRule
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handles, near_match
-from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
-from distdemo.calls.records import CallCount, Finding, Gap, Kind, Level, Levels, Unseen
+from distdemo.calls.match.warning_rules import (
+    MisuseRule,
+    RemarkRule,
+    ShiftRule,
+    UnseenRule,
+    UnwaitedRule,
+)
+from distdemo.calls.notes import CallNote, Note, Reader
+from distdemo.calls.records import (
+    CallCount,
+    Finding,
+    Gap,
+    Kind,
+    Level,
+    Levels,
+    Unseen,
+)
 from distdemo.calls.timeline import Timeline
-from distdemo.launcher.verdict import ranks_of
 
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
@@ -29,6 +45,10 @@ FOR_FINDINGS: dict[Unseen, Kind] = {
     "tensors": "replicas",
 }
 """Kind of the findings that need what a rank looks at."""
+
+
+RULES = (MisuseRule, ShiftRule, OrderRule, UnwaitedRule, RemarkRule)
+"""Rules besides training, in the order of their findings."""
 
 
 class Judge:
@@ -42,7 +62,7 @@ class Judge:
         matcher: Comparison of the calls.
         finding: Finding, or None so far.
         lateness: Ranks that other ranks waited for.
-        order: Calls that ranks make in a different order.
+        training: What the ranks train.
         levels: Levels that the user has chosen.
     """
 
@@ -50,7 +70,9 @@ class Judge:
         self.matcher = Matcher(world_size)
         self.finding: Finding | None = None
         self.lateness = Lateness()
-        self.order = OrderRule(self.matcher)
+        self.training = TrainingRule(self.matcher)
+        self._unseen = UnseenRule(self.matcher)
+        self.matcher.rules = [self.training, *(rule(self.matcher) for rule in RULES), self._unseen]
         self.levels: Levels = {}
         self._lowered: dict[object, Finding] = {}
         """Findings that would be errors by default, by their kind and lines."""
@@ -61,10 +83,7 @@ class Judge:
         self._candidate: object = None  # finding that is true so far
         self._candidate_since = 0.0  # time at which it was first seen
         self._timeline = timeline
-        self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
-        """Number of calls by rank, by the id of their description; 0 for those beyond MAX_KNOWN."""
-        self._earlier: dict[int, Counter[int]] = {}
-        """The same for those that `calls` leaves out."""
+        self._counts = CallCounter()
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
@@ -107,7 +126,7 @@ class Judge:
                 self.finding = error
         return self.finding
 
-    def conclude(self, running: Mapping[int, str] | None = None) -> Finding | None:
+    def conclude(self, running: Where | None = None) -> Finding | None:
         """Return the finding once the ranks' notes are complete.
 
         Args:
@@ -123,7 +142,7 @@ class Judge:
         self.finding = error or next((f for f in self._others() if f.level == "error"), None)
         return self.finding
 
-    def interrupt(self, running: Mapping[int, str]) -> Finding | None:
+    def interrupt(self, running: Where) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
 
         Later notes aren't read: the signal is the reason why the ranks ended.
@@ -150,10 +169,12 @@ class Judge:
     def gaps(self) -> tuple[Gap, ...]:
         """Return what ranks couldn't look at. Nobody asked about findings that are off."""
         off = {what for what, kind in FOR_FINDINGS.items() if self.levels.get(kind) == "off"}
-        gaps = self.matcher.gaps()
-        return tuple(replace(gap, is_asked=gap.is_asked and gap.what not in off) for gap in gaps)
+        asked = {"calls", "buffers", "gradients"}
+        if self.training.ledger.is_strict:
+            asked |= {"tensors", "replicas"}
+        return self._unseen.gaps(asked - off)
 
-    def _first_error(self, running: Mapping[int, str] | None = None) -> Finding | None:
+    def _first_error(self, running: Where | None = None) -> Finding | None:
         """Return the first finding whose level is error, and lower those before it.
 
         Args:
@@ -182,13 +203,11 @@ class Judge:
 
     def _others(self) -> list[Finding]:
         """Return the findings that don't end the run, with their levels."""
-        matcher = self.matcher
-        shifts = matcher.shifts()
-        if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
-            shifts = [warning for warning in shifts if warning.kind != "shift"]
-        training = [] if self.finding else matcher.training()  # else its consequences
-        unwaited = findings.unwaited_warning(matcher)
-        others = [*training, *shifts, *self.order.warnings(), *unwaited, *matcher.notes]
+        error = self.finding
+        rules = (rule for rule in self.matcher.rules if not (error and rule.follows_errors))
+        others = [finding for rule in rules for finding in rule.findings()]
+        if error is not None and error.kind == "shift":  # it is the first of them
+            others = [finding for finding in others if finding.kind != "shift"]
         leveled = (replace(finding, level=self._level(finding)) for finding in others)
         return [*self._lowered.values(), *leveled]
 
@@ -202,30 +221,16 @@ class Judge:
         last = self.matcher.ranks[rank].last
         if last is None or self.matcher.stopped:
             return ""
-        counted = (c for note, c in self._counts.values() if not note.call.rules.internal)
-        number = sum(counts[rank] for counts in counted)
-        return f"{last.op} at {self.matcher.line(last.source_line)} (call {number:,})"
+        number = self._counts.total(rank)
+        return f"{last.op} at {self.matcher.shown.line(last.source_line)} (call {number:,})"
 
     def leave_out_calls(self) -> None:
         """Have `calls` leave out the calls so far."""
-        self._earlier = {number: counts.copy() for number, (_, counts) in self._counts.items()}
+        self._counts.leave_out()
 
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
-        together: dict[tuple[str, str, str], Counter[int]] = {}
-        for number, (note, counts) in self._counts.items():
-            if not note.call.rules.internal:
-                line = self.matcher.line(note.call.source_line)
-                key = str(note.call), self.matcher.group(*note.group).name, line
-                key = key if number else ("other calls", "", "")
-                new = counts - self._earlier.get(number, Counter())
-                together.setdefault(key, Counter()).update(new)
-        result = []
-        for (did, group, line), counts in together.items():
-            for count in sorted(set(counts.values()), reverse=True):
-                ranks = tuple(sorted(rank for rank in counts if counts[rank] == count))
-                result.append(CallCount(did, group, line, ranks, count))
-        return tuple(result)
+        return self._counts.calls(self.matcher)
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -237,25 +242,15 @@ class Judge:
             text = bytes(piece)
             piece.clear()  # first, so that nothing is read twice
             for at, note in reader.read(text):
-                if isinstance(note, CallNote):
-                    self.count(rank, note)
-                entry = self.matcher.add(rank, note)
-                self.lateness.add(at, note, entry)
-                self.order.add(note, entry)
-                if self._timeline is not None:
-                    self._timeline.add(rank, at, note)
+                self.add(rank, note, at)
 
-    def count(self, rank: int, note: CallNote) -> None:
-        """Count a call, for `calls` and `last_call`."""
-        call = note.call
-        if not call.op:
-            return
-        number = id(call)
-        if number not in self._counts:
-            number = number if len(self._counts) < MAX_KNOWN else 0
-            line = call.source_line
-            self.matcher.stacks[line.file, line.line].add(line.stack)
-        self._counts.setdefault(number, (note, Counter()))[1][rank] += 1
+    def add(self, rank: int, note: Note, at: int = 0) -> None:
+        """Add a note of a rank, and its time in µs since 1970 or 0."""
+        if isinstance(note, CallNote) and note.call.op and self._counts.add(rank, note):
+            self.matcher.shown.remember(note.call.source_line)
+        self.lateness.add(at, note, self.matcher.add(rank, note))
+        if self._timeline is not None:
+            self._timeline.add(rank, at, note)
 
 
 # -------------------------------------------------------------------------------- what is certain
@@ -325,10 +320,8 @@ class _Search:
             late = late.intersection(self._running)
         if not late:
             return finding
-        what = f"So far: {finding.what[0].lower()}{finding.what[1:]}"
-        rule = f"{finding.rule} {ranks_of(tuple(late))} could still have changed this."
         ranks = finding.ranks if names else ()
-        return replace(finding, what=what, rule=rule, ranks=ranks, so_far=True)
+        return replace(finding, ranks=ranks, so_far=True, undecided=tuple(sorted(late)))
 
     def _problem(self, first: Problem, problems: Sequence[Problem]) -> Finding:
         entry = first.entry

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import median
 
 from distdemo.calls.match.shifts import MAX_LINES
-from distdemo.calls.match.state import Entry, Late
+from distdemo.calls.match.state import Entry, Late, Timing
 from distdemo.calls.notes import CallNote, Note, ReturnNote, WaitNote
 from distdemo.calls.records import LateRank, SourceLine
 
@@ -30,23 +30,23 @@ class Lateness:
         if not at or entry is None or entry.call.rules.internal or entry.call.op == "new_group":
             return
         if isinstance(note, CallNote):
-            entry.made_us = at
-            entry.waits_us = at if entry.call.sync else 0
+            entry.timing = Timing(at, at if entry.call.sync else 0)
             self._complete(entry)
-        elif isinstance(note, WaitNote):
-            entry.waits_us = at
-            if entry.late is not None:
-                late, ended = entry.late
-                late.count(at, ended)
+        elif isinstance(note, WaitNote) and entry.timing is not None:
+            timing = entry.timing
+            timing.waits_us = at
+            if timing.late is not None:
+                timing.late.count(at, timing.ended_us)
         elif isinstance(note, ReturnNote) and note.source >= 0:
             self._complete(entry)
 
     def _complete(self, entry: Entry) -> None:
         """Find the late rank of a call, if all ranks have made it."""
         calls = entry.together
-        if not calls or not all(other.made_us for other in calls):
+        times = {other: other.timing for other in calls if other.timing is not None}
+        if not calls or len(times) < len(calls):
             return
-        last = max(calls, key=lambda other: other.made_us)
+        last = max(calls, key=lambda other: times[other].made_us)
         for other in calls:  # only one rank sends
             is_root = other.call.root == entry.group.numbers[other.rank]
             if other.sends or (is_root and other.call.rules.data == "from root"):
@@ -57,28 +57,30 @@ class Lateness:
         self._calls[line] += 1
         late = self._late.setdefault((*line, last.rank), Late())
         numbers = entry.group.numbers
+        made_us = times[last].made_us
         waiting = [
-            other
+            times[other]
             for other in calls
-            if other.made_us < last.made_us
+            if times[other].made_us < made_us
             and other.call.receives_from(numbers[other.rank], numbers[last.rank])
         ]
         late.last += bool(waiting)
-        for other in waiting:
-            other.late = late, last.made_us
-            if other.waits_us:
-                late.count(other.waits_us, last.made_us)
+        for timing in waiting:
+            timing.late = late
+            timing.ended_us = made_us
+            if timing.waits_us:
+                late.count(timing.waits_us, made_us)
 
-    def ranking(self, text: Callable[[SourceLine], str]) -> tuple[LateRank, ...]:
+    def ranking(self, shown: Callable[[SourceLine], SourceLine]) -> tuple[LateRank, ...]:
         """Return the late ranks, those that were waited for longest first.
 
         Args:
-            text: Function that returns a source line as text.
+            shown: Function that returns a source line as it is shown.
         """
         late_ranks = [
             LateRank(
                 op,
-                text(line),
+                shown(line),
                 rank,
                 late.last,
                 self._calls[line, op],

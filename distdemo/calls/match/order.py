@@ -13,32 +13,31 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import islice
 
-from distdemo.calls.match.matching import MAX_PENDING, Matcher
+from distdemo.calls.match.matcher import MAX_PENDING, Matcher, Rule
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import Entry
 from distdemo.calls.notes import CallNote, Note, ReturnNote
-from distdemo.calls.records import Finding, Row
+from distdemo.calls.records import Finding
 from distdemo.launcher.verdict import ranks_of
 
 UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
 
 
-class OrderRule:
+class OrderRule(Rule):
     """Calls of each thread that can't end yet if they are executed one at a time.
 
     Sends and receives have an order only with NCCL, or by its rules.
-
-    Args:
-        matcher: Comparison of the calls.
     """
 
     def __init__(self, matcher: Matcher) -> None:
-        self._matcher = matcher
+        super().__init__(matcher)
         self._queues: defaultdict[tuple[int, int, str], deque[Entry]] = defaultdict(deque)
+        self._queue_of: dict[Entry, deque[Entry]] = {}
+        """Queue of each call that can't end yet."""
         self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
 
-    def add(self, note: Note, entry: Entry | None) -> None:
+    def add(self, rank: int, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
         if entry is None:
             return
@@ -48,9 +47,9 @@ class OrderRule:
             elif note.source >= 0:  # its sender was unknown before
                 self._run([entry])
         elif isinstance(note, CallNote) and self._is_ordered(entry):
-            queue = self._queues[entry.rank, note.thread, entry.group.backend]
+            queue = self._queues[rank, note.thread, entry.group.backend]
             queue.append(entry)
-            entry.queue = queue
+            self._queue_of[entry] = queue
             self._run([entry])
             if len(queue) > MAX_PENDING:  # the first has failed, and other ranks never make it
                 self._run(self._remove([queue[0]]))
@@ -59,9 +58,9 @@ class OrderRule:
         call = entry.call
         if call.peer is None:
             return not call.rules.internal and call.op not in UNORDERED
-        return not call.batched and (self._matcher.nccl or entry.group.backend.startswith("nccl"))
+        return not call.batched and (self.matcher.nccl or entry.group.backend.startswith("nccl"))
 
-    def warnings(self) -> list[Finding]:
+    def findings(self) -> list[Finding]:
         """Return a warning per set of lines whose calls had no common order."""
         return [self._warning(cycle) for cycle in self._cycles.values()]
 
@@ -70,10 +69,10 @@ class OrderRule:
         waiting = deque(entries)
         while waiting:
             entry = waiting.popleft()
-            if entry.queue is None:
+            if entry not in self._queue_of:
                 continue
             together = entry.together
-            if any(member.comes_after is not None for member in together):
+            if any(self._before(member) is not None for member in together):
                 cycle = self._cycle(entry)
                 if not cycle:
                     continue
@@ -86,11 +85,16 @@ class OrderRule:
         """Remove entries, and return those that are first now."""
         first: list[Entry] = []
         for entry in entries:
-            if entry.queue is not None:
-                entry.queue.remove(entry)
-                first += islice(entry.queue, 1)
-                entry.queue = None
+            queue = self._queue_of.pop(entry, None)
+            if queue is not None:
+                queue.remove(entry)
+                first += islice(queue, 1)
         return first
+
+    def _before(self, entry: Entry) -> Entry | None:
+        """Return the call that must end before this one, or None."""
+        queue = self._queue_of.get(entry)
+        return None if queue is None or queue[0] is entry else queue[0]
 
     def _cycle(self, start: Entry) -> list[tuple[Entry, Entry]]:
         """Return (earlier, later) calls of ranks along a cycle, or nothing."""
@@ -100,7 +104,7 @@ class OrderRule:
         while paths:
             path = paths.popleft()
             for later in (path[-1][0] if path else start).together:
-                earlier = later.comes_after
+                earlier = self._before(later)
                 if earlier is None or earlier in seen:
                     continue
                 seen.add(earlier)
@@ -111,11 +115,7 @@ class OrderRule:
 
     def _warning(self, cycle: list[tuple[Entry, Entry]]) -> Finding:
         rows = [
-            Row(
-                (entry.rank,),
-                f"{entry.call} on {entry.group.name}",
-                self._matcher.line(entry.call.source_line),
-            )
+            self.matcher.shown.row(entry.rank, entry.call, f"{entry.call} on {entry.group.name}")
             for pair in sorted(cycle, key=lambda pair: pair[0].rank)
             for entry in pair
         ]

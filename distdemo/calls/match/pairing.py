@@ -165,7 +165,7 @@ def _channel(entry: Entry) -> PairKey | None:
     group = entry.group
     if call.peer is None or not -entry.from_any <= call.peer < len(group.members):
         return None
-    own = group.numbers[entry.rank]
+    number = group.numbers[entry.rank]
     tag = 0 if group.backend.startswith("nccl") else call.tag
-    ends = (own, call.peer) if entry.sends else (call.peer, own)
+    ends = (number, call.peer) if entry.sends else (call.peer, number)
     return PairKey(group, *ends, tag)

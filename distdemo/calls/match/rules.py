@@ -228,22 +228,22 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
         is_any = other == -1 and call.rules.data == "from peer"
         is_null = name == "peer" and known is not None and other == known.null_peer
         if other is not None and not (is_any or is_null) and not 0 <= other < n:
-            what = f"the {name} of {call.op} is rank {other}, but the group has {n} ranks."
+            what = f"the {name} of {call.op} is rank {other}, but the group has {n} ranks"
             return "argument", what
     if call.peer == rank and known is not None and not known.sends_to_itself:
-        what = f"{call.op} has this rank itself as its peer, which {known.name} rejects."
+        what = f"{call.op} has this rank itself as its peer, which {known.name} rejects"
         return "argument", what
     for sizes in _lists(call, rank):
         is_rest_unused = known is not None and call.op in known.ignores_rest and len(sizes) > n
         if len(sizes) != n and not is_rest_unused:
-            return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
+            return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks"
         if known is not None and call.op in known.needs_even and len(set(sizes)) > 1:
-            what = f"{call.op} got a list of tensors of unequal size, which {known.name} rejects."
+            what = f"{call.op} got a list of tensors of unequal size, which {known.name} rejects"
             return "shape", what
     if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
         fault = layout_fault(call.shape, call.strides)
         if fault:
-            what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores."
+            what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores"
             return "buffers", what
     return None
 
@@ -309,11 +309,11 @@ def lacking_in_nccl(call: RankCall) -> str:
     """
     nccl = REGISTRY["nccl"]
     if call.dtype and call.dtype not in nccl.dtypes:
-        return f"{call.op} passes {call.dtype}, which NCCL doesn't support."
+        return f"{call.op} passes {call.dtype}, which NCCL doesn't support"
     if call.reduce_op in nccl.unsupported_reduce_ops:
-        return f"{call.op} passes {call.reduce_op.upper()}, which NCCL doesn't support."
+        return f"{call.op} passes {call.reduce_op.upper()}, which NCCL doesn't support"
     if call.op == "monitored_barrier" or (call.op == "recv" and call.peer == -1):
-        return f"{call} isn't available with NCCL."
+        return f"{call} isn't available with NCCL"
     return ""
 
 

@@ -6,10 +6,11 @@ If ranks differ later on, the cause is the first call that they made at differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS, minority
+from distdemo.calls.match.shown import Shown, Stack
 from distdemo.calls.match.splits import (
     BACKWARD,
     FORWARD,
@@ -17,19 +18,17 @@ from distdemo.calls.match.splits import (
     Calls,
     Cause,
     Place,
-    Split,
+    SplitCall,
     guilty,
 )
-from distdemo.calls.records import Finding, Row, SourceLine
+from distdemo.calls.records import Finding, SourceLine
 
-Stack = tuple[tuple[str, ...], tuple[str, ...]]
-"""Lines inside and outside a source line."""
 MAX_LINES = 1000  # remembered source lines per group
 MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
 @dataclass(eq=False, slots=True)
-class Match:
+class AgreedCall:
     """Calls at one position that agreed, for every position with the same ones.
 
     Attributes:
@@ -59,51 +58,56 @@ class Lines:
         splits: First call, for every way in which ranks made one at different places.
     """
 
-    splits: dict[frozenset[tuple[int, Place]], Split] = field(default_factory=dict)
+    splits: dict[frozenset[tuple[int, Place]], SplitCall] = field(default_factory=dict)
     _places: dict[tuple[SourceLine, Stack], Place] = field(default_factory=dict)
-    _matches: dict[frozenset[int], Match] = field(default_factory=dict)
-    """Calls by the ids of their descriptions."""
+    _agreed: dict[frozenset[tuple[int, int]], AgreedCall] = field(default_factory=dict)
+    """Calls by rank and number of their definitions."""
     _last: Place | None = None  # place of the latest call, if all ranks made it there
     _run: int = 0  # number of calls in a row there
     _together: int = 0  # number of the latest call for which all ranks went to another place
-    _followed: list[Split] = field(default_factory=list)
-    _reshaped: tuple[Match, int] | None = None  # latest call with two shapes, and its number
-    _swapped: dict[SourceLine, tuple[Match, int]] = field(default_factory=dict)
+    _followed: list[SplitCall] = field(default_factory=list)
+    _reshaped: tuple[AgreedCall, int] | None = None  # latest call with two shapes, and its number
+    _swapped: dict[SourceLine, tuple[AgreedCall, int]] = field(default_factory=dict)
 
-    def add(self, calls: Calls, number: int) -> None:
-        """Add a call that all members agreed on, and its number in the group."""
-        key = frozenset(map(id, calls.values()))
-        match = self._matches.get(key)
-        if match is None or len(key) < len(calls):
-            if len(self._matches) * len(calls) >= MAX_CALLS:
-                self._matches.clear()
-            match = self._matches[key] = self._match(calls)
-        if match.shapes:
-            self._compare_shapes(match, number)
-        place = match.place
+    def add(self, calls: Calls, serials: frozenset[tuple[int, int]], number: int) -> None:
+        """Add a call that all members agreed on.
+
+        Args:
+            calls: The call.
+            serials: Rank and number of the definition of each of these; see `CallNote`.
+            number: Number of the call in the group.
+        """
+        agreed = self._agreed.get(serials)
+        if agreed is None:
+            if len(self._agreed) * len(calls) >= MAX_CALLS:
+                self._agreed.clear()
+            agreed = self._agreed[serials] = self._agreed_call(calls)
+        if agreed.shapes:
+            self._compare_shapes(agreed, number)
+        place = agreed.place
         if place is not None and place is self._last and not self._followed:
             place.times += 1
             self._run += 1
         else:
-            self._move(match, number)
+            self._move(agreed, number)
 
-    def _compare_shapes(self, match: Match, number: int) -> None:
+    def _compare_shapes(self, agreed: AgreedCall, number: int) -> None:
         """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
-        calls = match.calls.values()
+        calls = agreed.calls.values()
         call = next(iter(calls))
-        shapes = {*match.shapes.values()}
+        shapes = {*agreed.shapes.values()}
         if call.reduce_op and len(shapes) > 1 and len({tuple(sorted(s)) for s in shapes}) == 1:
-            self._swapped.setdefault(call.source_line, (match, number))
+            self._swapped.setdefault(call.source_line, (agreed, number))
         different = {(call.source_line, call.count) for call in calls}
         if call.root is not None or len(different) > 1 or len(shapes) != 2:
             return
-        first, before = self._reshaped or (match, 0)
-        self._reshaped = match, number
+        first, before = self._reshaped or (agreed, 0)
+        self._reshaped = agreed, number
         is_next = before == number - 1 and shapes == {*first.shapes.values()}
-        if is_next and all(first.shapes[rank] != shape for rank, shape in match.shapes.items()):
+        if is_next and all(first.shapes[rank] != shape for rank, shape in agreed.shapes.items()):
             self._swapped.setdefault(call.source_line, (first, before))
 
-    def _match(self, calls: Calls) -> Match:
+    def _agreed_call(self, calls: Calls) -> AgreedCall:
         """Return the places of a call, and what is special about it."""
         places = {rank: self._place(call.source_line) for rank, call in calls.items()}
         for rank, place in places.items():
@@ -112,7 +116,7 @@ class Lines:
         by_program = not any(call.source_line.part for call in calls.values())
         has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
         shapes = {rank: tuple(n for n in call.shape if n != 1) for rank, call in calls.items()}
-        return Match(calls, places, distinct, shapes if has_shapes else {})
+        return AgreedCall(calls, places, distinct, shapes if has_shapes else {})
 
     def _place(self, line: SourceLine) -> Place:
         """Return the place of a line; beyond the limit, one for all other lines."""
@@ -121,14 +125,14 @@ class Lines:
             key = (SourceLine(), SourceLine().stack)
         return self._places.setdefault(key, Place(key[0]))
 
-    def _move(self, match: Match, number: int) -> None:
+    def _move(self, agreed: AgreedCall, number: int) -> None:
         """Add a call at a different place from the one before."""
-        for each in match.distinct:
-            each.times += 1
-        last, place = self._last, match.place
-        self._followed = [s for s in self._followed if s.follow(match.places, place)]
+        for other in agreed.distinct:
+            other.times += 1
+        last, place = self._last, agreed.place
+        self._followed = [s for s in self._followed if s.follow(agreed.places, place)]
         if place is None:
-            self._split(match, number)
+            self._split(agreed, number)
         elif place is not last and last is not None:
             self._together = number
             if len(last.followed) < MAX_FOLLOWED:
@@ -136,13 +140,13 @@ class Lines:
         self._run = self._run + 1 if place is last else 1
         self._last = place
 
-    def _split(self, match: Match, number: int) -> None:
+    def _split(self, agreed: AgreedCall, number: int) -> None:
         """Remember a call that ranks made at different places, unless it is a known one."""
-        key = frozenset(match.places.items())
+        key = frozenset(agreed.places.items())
         old = self.splits.get(key)
-        if old is None and len(self.splits) * len(match.calls) >= MAX_CALLS:
+        if old is None and len(self.splits) * len(agreed.calls) >= MAX_CALLS:
             return
-        split = Split(match.calls, number, match.places, self._last, self._run)
+        split = SplitCall(agreed.calls, number, agreed.places, self._last, self._run)
         if old is not None:
             old.times += 1
             if old.is_meant or not self._is_over(old) or self._alone(old, {}):
@@ -152,7 +156,7 @@ class Lines:
         self.splits[key] = split  # the latest is the last one
         self._followed.append(split)
 
-    def _is_over(self, split: Split) -> bool:
+    def _is_over(self, split: SplitCall) -> bool:
         """Return True if all ranks have gone from one place to another together since then."""
         return split.number < self._together
 
@@ -165,9 +169,9 @@ class Lines:
         times = 0 if place is None else place.times
         return 0 if times == 1 and any(line in lines for lines in self._mixed()) else times
 
-    def _mixed(self) -> dict[frozenset[SourceLine], list[Split]]:
+    def _mixed(self) -> dict[frozenset[SourceLine], list[SplitCall]]:
         """Return the calls that ranks made from several lines of the program, by these lines."""
-        mixed: dict[frozenset[SourceLine], list[Split]] = {}
+        mixed: dict[frozenset[SourceLine], list[SplitCall]] = {}
         for split in self.splits.values():
             lines = frozenset(call.source_line for call in split.calls.values())
             by_program = not any(line.part for line in lines)
@@ -203,7 +207,7 @@ class Lines:
             members: Members of the group.
         """
         at = self._places_of(now)
-        split = Split(now, 0, at, self._last, self._run)
+        split = SplitCall(now, 0, at, self._last, self._run)
         if len(now) == len(members):
             return self._alone(split, at) or self._apart(split, {}, members)
         forwards = [place for place in self._places.values() if place.line.part == FORWARD]
@@ -219,7 +223,7 @@ class Lines:
     def _places_of(self, calls: Calls) -> dict[int, Place]:
         return {rank: self._place(call.source_line) for rank, call in calls.items()}
 
-    def _alone(self, split: Split, at: Mapping[int, Place]) -> Cause | None:
+    def _alone(self, split: SplitCall, at: Mapping[int, Place]) -> Cause | None:
         """Return the cause if some ranks have called where others never have.
 
         The others have called where all have. So this call is one too many, and who makes it is
@@ -237,19 +241,19 @@ class Lines:
             )
             for place in split.places.values()
         }
-        own = [rank for rank, place in sorted(split.places.items()) if never[place]]
-        others = [rank for rank in sorted(split.places) if rank not in own]
-        is_ahead = not at or at.keys() >= {*own}
-        if not (own and others and is_ahead and all(place.is_direct for place in never)):
+        early = [rank for rank, place in sorted(split.places.items()) if never[place]]
+        others = [rank for rank in sorted(split.places) if rank not in early]
+        is_ahead = not at or at.keys() >= {*early}
+        if not (early and others and is_ahead and all(place.is_direct for place in never)):
             return None
-        place = split.places[own[0]]
-        at_fault = tuple(own if len(own) <= len(others) else others)
+        place = split.places[early[0]]
+        at_fault = tuple(early if len(early) <= len(others) else others)
         backward = (p.ranks for p in self._places.values() if p.line.part == BACKWARD)
-        trains = any(ranks and ranks.issubset(own) for ranks in backward)
+        trains = any(ranks and ranks.issubset(early) for ranks in backward)
         return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
 
     def _apart(
-        self, split: Split, at: Mapping[int, Place], members: Collection[int]
+        self, split: SplitCall, at: Mapping[int, Place], members: Collection[int]
     ) -> Cause | None:
         """Return the cause if ranks have left a place, where all were, at different times.
 
@@ -278,8 +282,7 @@ class Lines:
         self,
         group: str,
         opened: Iterable[Calls],
-        line: Callable[[SourceLine], str],
-        rows: Callable[[Calls], Iterable[Row]],
+        shown: Shown,
     ) -> Iterator[Finding]:
         """Yield a warning per call that may have matched the wrong one.
 
@@ -292,34 +295,35 @@ class Lines:
         Args:
             group: Name of the group.
             opened: Calls that some members haven't made yet.
-            line: Function that returns a source line as text.
-            rows: Function that returns the rows of a call.
+            shown: Rows and lines of the findings.
         """
         callers = {(place.line, rank) for place in self._places.values() for rank in place.ranks}
         callers |= {(call.source_line, rank) for made in opened for rank, call in made.items()}
         for split, *others in self._mixed().values():
             lines = {rank: call.source_line for rank, call in split.calls.items()}
             strayed = any(
-                own != line and (line, rank) in callers
-                for rank, own in lines.items()
+                caller != line and (line, rank) in callers
+                for rank, caller in lines.items()
                 for line in set(lines.values())
             )  # else they are branches that different ranks take
             is_meant = split.is_meant or split.is_last  # they met, or made no more calls
             if strayed and not (others or split.times > 1 or is_meant):
                 how = "came from different lines"
-                warning = _warning(split.calls, split.number, group, how, lines, rows)
+                warning = _warning(split.calls, split.number, group, how, lines, shown)
                 elsewhere = (
                     r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
-                own = tuple(elsewhere)
-                yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
+                strays = tuple(elsewhere)
+                if 0 < len(strays) <= len(lines) / 2:
+                    warning = replace(warning, ranks=strays)
+                yield warning
         for split in self.splits.values():
             cause = self._alone(split, {})
             if cause is not None and cause.place.line.part == FORWARD:
-                yield cause.finding(group, line, rows)
-        for match, number in self._swapped.values():
+                yield cause.finding(group, shown)
+        for agreed, number in self._swapped.values():
             how = "got tensors of different shapes"
-            yield _warning(match.calls, number, group, how, match.shapes, rows)
+            yield _warning(agreed.calls, number, group, how, agreed.shapes, shown)
 
 
 def _warning(
@@ -328,7 +332,7 @@ def _warning(
     group: str,
     how: str,
     values: Mapping[int, object],
-    rows: Callable[[Calls], Iterable[Row]],
+    shown: Shown,
 ) -> Finding:
     """Return a warning on a call, which names the ranks with an unusual value.
 
@@ -338,10 +342,10 @@ def _warning(
         group: Name of the group.
         how: End of the sentence.
         values: Value of each rank.
-        rows: Function that returns the rows of a call.
+        shown: Rows and lines of the findings.
     """
     op = next(iter(calls.values())).op
     what = f"Call {number} of {group}, {op}, {how}."
     rule = KINDS["shift"].rule
     guilty = minority(values)
-    return Finding("shift", what, tuple(rows(calls)), "", rule, guilty, level="warn")
+    return Finding("shift", what, tuple(shown.rows(calls)), "", rule, guilty, level="warn")

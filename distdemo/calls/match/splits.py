@@ -7,12 +7,14 @@ same, until a rank is left over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from distdemo.calls.match.rules import minority, ranks_by_value
-from distdemo.calls.records import Finding, RankCall, Row, SourceLine
+from distdemo.calls.match.shown import Shown
+from distdemo.calls.records import Finding, RankCall, SourceLine
+from distdemo.calls.text import continued, headline
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
@@ -72,7 +74,7 @@ class Place:
 
 
 @dataclass(eq=False, slots=True)
-class Split:
+class SplitCall:
     """A call that the ranks made at different places.
 
     Attributes:
@@ -173,7 +175,7 @@ class Cause:
         trains: True if ranks that are alone have also computed gradients where no other rank has.
     """
 
-    split: Split
+    split: SplitCall
     kind: Literal["alone", "run", "turn"]
     place: Place
     values: Mapping[int, Any]
@@ -191,14 +193,10 @@ class Cause:
         """Advice on what to change."""
         return RULES[self.kind][self.place.line.part == FORWARD and not self.trains]
 
-    def what(self, line: Callable[[SourceLine], str]) -> str:
-        """Return the difference as a sentence.
-
-        Args:
-            line: Function that returns a source line as text.
-        """
+    def what(self, shown: Shown) -> str:
+        """Return the difference as a sentence."""
         lines = {
-            place: line(replace(place.line, via="", within=""))
+            place: str(shown.line(replace(place.line, via="", within="")))
             for place in (self.place, *self.split.places.values())
         }
         if self.kind == "alone":
@@ -217,44 +215,43 @@ class Cause:
         calls = self.split.calls
         op = calls[min(calls)].op
         did = f"{DIRECT[self.place.line.part].format(op)} at {lines[self.place]}"
-        own = tuple(rank for rank, place in sorted(places.items()) if place is self.place)
-        if not {*own} <= {*self.ranks}:
-            return f"{ranks_of(self.ranks)} never {did}, as {ranks_of(own).lower()} did."
-        is_rest = len(own) + len(self.never) == len({*places, *self.never})
+        callers = tuple(rank for rank, place in sorted(places.items()) if place is self.place)
+        if not {*callers} <= {*self.ranks}:
+            return f"{ranks_of(self.ranks)} never {did}, as {ranks_of(callers).lower()} did."
+        is_rest = len(callers) + len(self.never) == len({*places, *self.never})
         who = "no other rank" if is_rest else f"{ranks_of(self.never).lower()} never"
-        what = f"{ranks_of(own)} {did}, which {who} ran"
+        what = f"{ranks_of(callers)} {did}, which {who} ran"
         others = [place for rank, place in sorted(places.items()) if rank not in self.ranks]
         if not others or len({call.op for call in calls.values()}) > 1:
             return f"{what}."
-        its = "its" if len(own) == 1 else "their"
-        paired = f"{its} {op}" if self.place.line.part else "it"
+        pronoun = "its" if len(callers) == 1 else "their"
+        paired = f"{pronoun} {op}" if self.place.line.part else "it"
         return f"{what}; {paired} was paired with {lines[others[0]]}."
 
     def finding(
         self,
         group: str,
-        line: Callable[[SourceLine], str],
-        rows: Callable[[Calls], Iterable[Row]],
+        shown: Shown,
         later: Finding | None = None,
     ) -> Finding:
         """Return the finding on this call.
 
         Args:
             group: Name of the group.
-            line: Function that returns a source line as text.
-            rows: Function that returns the rows of a call.
+            shown: Rows and lines of the findings.
             later: Finding that it led to, or None for a warning.
         """
         calls = self.split.calls
         right = {rank: call for rank, call in calls.items() if rank not in self.ranks}
         wrong = {rank: call for rank, call in calls.items() if rank in self.ranks}
         text = f"This was call {self.split.number:,} of {group}."
-        shift = Finding("shift", self.what(line), (*rows(right), *rows(wrong)), text, self.rule)
+        rows = (*shown.rows(right), *shown.rows(wrong))
+        shift = Finding("shift", self.what(shown), rows, text, self.rule)
         shift = replace(shift, ranks=self.ranks)
         if later is None:
             return replace(shift, level="warn")
         then = tuple(replace(row, did=f"then {row.did}") for row in later.rows)
-        text += f" Later: {later.what[0].lower()}{later.what[1:]}"
+        text += f" Later: {continued(headline(later))}"
         shift = replace(shift, rows=shift.rows + then, before=text, so_far=later.so_far)
         return replace(shift, consequences=tuple(sorted(right)))
 

@@ -8,7 +8,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
-from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
 from distdemo.calls.notes import Destruction, EndNote
@@ -23,6 +22,7 @@ class Entry:
 
     Attributes:
         agreement: Values that must be equal on all ranks.
+        serial: Number of the call's definition; see `CallNote`.
         order: Number of calls that its rank made before it.
         step: Number of training steps before it; -1 if it reduces no gradients.
         accepted: True if torch can't reject it any longer.
@@ -35,16 +35,14 @@ class Entry:
         failed: True if it raised after it was made.
         no_wait: True if the rank polled it until it was done, or took its future.
         dropped: True if its handle was dropped before, and the backend needs it.
-        queue: Calls of its thread that can't end yet; see `OrderRule`.
-        made_us: Time of the call in µs, or 0 if unknown.
-        waits_us: Time from which the rank waits for it, or 0 if unknown.
-        late: Rank that it waited for, and the time in µs at which that rank made the call.
+        timing: Times of the call, if they are recorded.
     """
 
     rank: int
     group: Group
     call: RankCall
     agreement: tuple[object, ...] = ()
+    serial: int = -1
     order: int = 0
     step: int = -1
     accepted: bool = False
@@ -57,10 +55,7 @@ class Entry:
     failed: bool = False
     no_wait: bool = False
     dropped: bool = False
-    queue: deque[Entry] | None = None
-    made_us: int = 0
-    waits_us: int = 0
-    late: tuple[Late, int] | None = None
+    timing: Timing | None = None
 
     @property
     def sends(self) -> bool:
@@ -80,10 +75,22 @@ class Entry:
         complete = len(self.calls_there) == len(self.group.members)
         return list(self.calls_there.values()) if complete else []
 
-    @property
-    def comes_after(self) -> Entry | None:
-        """Call that must end before this one, or None."""
-        return None if self.queue is None or self.queue[0] is self else self.queue[0]
+
+@dataclass(slots=True)
+class Timing:
+    """Times of one call.
+
+    Attributes:
+        made_us: Time of the call in µs.
+        waits_us: Time from which the rank waits for it, or 0 if unknown.
+        late: Waits for the rank that it waited for, or None.
+        ended_us: Time at which that rank made the call.
+    """
+
+    made_us: int
+    waits_us: int = 0
+    late: Late | None = None
+    ended_us: int = 0
 
 
 @dataclass(slots=True)
@@ -172,8 +179,6 @@ class Group:
         last: Latest of the agreed calls, by rank.
         lines: Lines and shapes of these calls.
         destroyed: How each rank destroyed the group.
-        steps: Comparison of the ranks' training steps.
-        replicas: Comparison of the ranks' tensors.
         size: Number of members with notes.
         silent: Members without notes; nothing waits for them.
     """
@@ -191,8 +196,6 @@ class Group:
     last: dict[int, RankCall] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     destroyed: dict[int, Destruction] = field(default_factory=dict)
-    steps: StepCheck = field(default_factory=StepCheck)
-    replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
     size: int = 0
     silent: frozenset[int] = frozenset()
 
@@ -232,12 +235,14 @@ class Problem:
         place: Number of calls that the rank made before, and the rank.
         entry: Call that has the error, or None.
         settled: Ranks that can't change it.
+        said: Summary of the finding without the rank, if others may have the same problem.
     """
 
     finding: Finding
     place: tuple[int, int]
     entry: Entry | None = None
-    settled: tuple[int, ...] = ()
+    settled: Collection[int] = ()
+    said: str = ""
 
 
 @dataclass(eq=False, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from distdemo.calls.match.matching import Matcher
+from distdemo.calls.match.matcher import Matcher
 from distdemo.calls.match.state import Entry
 
 

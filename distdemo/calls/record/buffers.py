@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from distdemo.calls.match.rules import layout_fault
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, Method, described
-from distdemo.calls.record.frames import opaque, source_line
+from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.gradients import Results
-from distdemo.calls.record.tensors import memory_of, storage_of
 from distdemo.calls.records import Misuse, SourceLine
+from distdemo.observe.hooks import opaque
+from distdemo.observe.memory import memory_of, storage_of
 
 FILLING = {
     f"aten::{name}_"
@@ -145,7 +146,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         line = source_line()
         if line.within:
             return  # torch's own
-        note = MisuseNote(str(described(fields, line)), line)
+        note = MisuseNote(str(described(fields, line)), line, op=fields.op)
         read = () if method.read is None else args[method.read]
         filled = () if method.filled is None else args[method.filled]
         is_sender = fields.op == "broadcast" and fields.root == own

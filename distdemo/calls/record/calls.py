@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 
-from distdemo.calls.record.tensors import memory_of
 from distdemo.calls.records import RankCall, SourceLine
+from distdemo.observe.memory import memory_of
 
 Args = tuple[Any, ...]
 

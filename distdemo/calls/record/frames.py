@@ -1,7 +1,4 @@
-"""Find out who makes a call: the user's lines, a package's or a part of torch.
-
-Our own frames are hidden from torch's compiler.
-"""
+"""Find out who makes a call: the user's lines, a package's or a part of torch."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import CodeType, FrameType, ModuleType
-from typing import Any
 
 import torch
 from torch.distributed import c10d_logger, rpc
@@ -33,11 +28,10 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of 
 TORCH_TESTS = f"{TORCH}testing{os.sep}"  # a package for this purpose: its tests make calls
 DISTRIBUTED = f"{TORCH}distributed"
 DDP_HOOKS = f"{DISTRIBUTED}{os.sep}algorithms{os.sep}ddp_comm_hooks{os.sep}"
-HOOKS = os.path.dirname(__file__)  # as above
+HOOKS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # as above
 RPC: ModuleType = getattr(rpc, "api", rpc)  # it is missing in a build of torch without RPC
 API = (c10d.__file__, c10d_logger.__file__, rpc.__file__, RPC.__file__ or rpc.__file__)
 """Files whose calls are those of their caller."""
-UNCOUNTED = " (as importlib._bootstrap)"  # ends the names of files whose frames aren't counted
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 BACKWARD_FILES = tuple(
@@ -53,32 +47,6 @@ BACKWARD_FILES = tuple(
 """Beginnings of the names of torch's files that make calls in a backward pass."""
 DDP = "DDP's "  # begins the names of its functions
 DDP_FUNCTIONS = {"__init__": "constructor", "main_hook": "join()", "post_hook": "join()"}
-STEP_FILES = (f"{TORCH}optim{os.sep}optimizer.py", f"{TORCH}optim{os.sep}lr_scheduler.py")
-
-
-def uncounted(hook: Callable[..., Any]) -> Any:
-    """Hide a hook from ``stacklevel``, so that a warning of torch names the program's line.
-
-    Python skips the frames of its own imports, which it knows by their file names.
-    """
-    code: CodeType = hook.__code__
-    name = f"{code.co_filename}{UNCOUNTED}"
-    hook.__code__ = code.replace(co_filename=name)
-    return hook
-
-
-def opaque(hook: Callable[..., Any]) -> Any:
-    """Keep torch's compiler out of a hook and of everything that it calls.
-
-    It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
-    In a release of torch without these functions, compiled programs get more graph breaks.
-    """
-    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
-    with suppress(AttributeError, RuntimeError, TypeError):
-        dynamo: Any = torch._C._dynamo.eval_frame
-        skip = dynamo._FrameAction.SKIP
-        dynamo.set_code_exec_strategy(hook.__code__, dynamo._FrameExecStrategy(skip, skip))
-    return hook
 
 
 # ----------------------------------------------------------------------------------- source lines
@@ -173,11 +141,6 @@ def owner_of(file: str) -> str:
 # -------------------------------------------------------------------------------- parts of torch
 
 
-def in_backward() -> bool:
-    """Return True while this thread computes gradients."""
-    return torch._C._current_graph_task_id() != -1
-
-
 def in_batch() -> bool:
     """Return True if batch_isend_irecv makes the call."""
     inner = itertools.takewhile(_is_within(API), _outward(sys._getframe(1)))
@@ -196,12 +159,6 @@ def called_by_torch() -> bool:
     """Return True if code of torch makes the call itself."""
     code = _caller(())
     return code is not None and owner_of(code.co_filename) == "torch"
-
-
-def is_nested_step() -> bool:
-    """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
-    code = _caller(STEP_FILES)
-    return code is not None and code.co_filename.startswith(DISTRIBUTED)
 
 
 def _caller(files: tuple[str, ...]) -> CodeType | None:

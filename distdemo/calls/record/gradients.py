@@ -17,8 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, described
 from distdemo.calls.record.frames import source_line
-from distdemo.calls.record.tensors import storage_of
 from distdemo.calls.records import Unseen
+from distdemo.observe.memory import storage_of
 
 Tensors = Sequence[torch.Tensor]
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
@@ -69,12 +69,12 @@ class InPlace:
             return
         line = source_line()
         if not line.within and len(self._calls) < MAX_RESULTS:  # else torch's own
-            note = MisuseNote(str(described(fields, line)), line, what="severed")
+            note = MisuseNote(str(described(fields, line)), line, what="severed", op=fields.op)
             call = _Call(tensor.output_nr, note)
             node.metadata.setdefault(KEY, []).append(call)
             self._calls.add(call)
 
-    def on_backward(self, outputs: Iterable[Any], *_: object, **__: object) -> None:
+    def on_backward(self, outputs: Iterable[Any]) -> None:
         """Report the calls that gradients of these tensors, or graph edges, are computed through.
 
         Nodes that are older than all calls of this thread aren't followed.
@@ -171,7 +171,7 @@ class Results:
             number = torch._C._autograd._get_sequence_nr() - 1
             self._uses[number] = name, replace(note, then=source_line())
 
-    def on_backward(self, outputs: Iterable[Any], *_: object, **__: object) -> None:
+    def on_backward(self, outputs: Iterable[Any]) -> None:
         """Report the uses that gradients of these tensors, or graph edges, are computed through."""
         nodes: list[Any] = [
             out.grad_fn if isinstance(out, torch.Tensor) else out.node for out in outputs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -24,14 +23,14 @@ ENDS = 16  # elements kept at either end of a larger tensor
 PIECES = 16  # pieces kept at either end of a longer list
 
 
-def summarize(pieces: Sequence[Any], sources: Sequence[int | None] = ()) -> Holding:
+def summarize(pieces: Sequence[Any], sources: Sequence[tuple[int, ...]] = ()) -> Holding:
     """Return small tensors and objects whole, and the ends of large tensors.
 
     Args:
         pieces: Tensors on any device, or objects, in order.
-        sources: Source ranks of the pieces, None for a reduced one; by default all are None.
+        sources: Source ranks of each piece; by default they are unknown.
     """
-    kept = list(zip_longest(pieces, sources))
+    kept = list(zip(pieces, sources or [()] * len(pieces), strict=True))
     if not all(isinstance(piece, Tensor) for piece in pieces):
         return Holding(tuple(Piece.of_object(value, source) for value, source in kept))
     is_large = sum(tensor.numel() for tensor in pieces) > WHOLE
@@ -54,12 +53,12 @@ class _Observed:
     Attributes:
         before: What it read.
         filled: Pieces of the tensors that it fills.
-        sources: Source ranks of these, None for a reduced one; no list if they are undefined.
+        sources: Source ranks of each of these; None if they are undefined.
     """
 
     before: Holding
     filled: Sequence[Tensor]
-    sources: Sequence[int | None] | None
+    sources: Sequence[tuple[int, ...]] | None
 
 
 class CallObserver:
@@ -106,10 +105,10 @@ def _observe(method: Method, fields: Fields, args: Args, group: Any) -> _Observe
     result = op.result(own, spec)
     with _disable_current_modes():  # as above
         parts = _cut(given, op.pieces(own, spec), fields.send_counts)
-        before = summarize(parts, [spec.member(own)] * len(parts))
+        before = summarize(parts, [(spec.member(own),)] * len(parts))
         if isinstance(result, Undefined):
             return _Observed(before, filled, None)
-        sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
+        sources = [tuple(map(spec.member, part.ranks)) for part in result]
         pieces = _cut(filled, len(sources), fields.receive_counts)
         return _Observed(before, pieces, sources) if len(pieces) == len(sources) else None
 

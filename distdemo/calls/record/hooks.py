@@ -9,15 +9,12 @@ installed when the first DDP module is created.
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import partial
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -33,6 +30,7 @@ from distdemo.calls.record.calls import METHODS, Fields, Method, fields_of
 from distdemo.calls.record.gradients import IN_PLACE
 from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.calls.records import Notes
+from distdemo.observe.hooks import OBSERVER, add_hook, in_backward, replace_function, uncounted
 
 POLLS = (
     "block_current_stream",
@@ -53,10 +51,6 @@ CPP_CALLERS = {
 }
 """Functions of torch that precede calls from C++, by module."""
 
-_HOME = "torch.distributed"
-_COUNT = len(sys.modules)
-_LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
-
 
 def current_recorder() -> Recorder | None:
     """Return the recorder of this process, or None if its calls aren't recorded."""
@@ -69,28 +63,29 @@ def install(recorder: Recorder) -> Recorder:
     for kind in (dist.ProcessGroup, cpp.Backend):  # a backend if the program makes one itself
         _replace_methods(recorder, kind)
     _replace_handle(recorder, dist.Work)
-    recorder.steps.install(add)
+    for listener in (recorder, recorder.ledger, recorder.steps, recorder.samplers):
+        OBSERVER.add(listener, recorder.safely)
+    recorder.ledger.names.install()
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-    add(torch.autograd, "_engine_run_backward", recorder.on_backward)  # of backward() and grad()
     add(c10d, "_warn_not_in_group", recorder.record_non_member)
     add(c10d, "destroy_process_group", recorder.record_destroy)
     for name in ("rendezvous", "_new_process_group_helper"):  # both follow the checks of arguments
         add(c10d, name, recorder.record_accept)
     add(c10d, "split_group", after=partial(_register, recorder))
-    _replace(c10d, "new_group", partial(_creating_group, recorder))
-    _replace(c10d, "init_process_group", partial(_initializing, recorder))
-    _replace(torch._C.Future, "wait", partial(_waiting, recorder))
+    replace_function(c10d, "new_group", partial(_creating_group, recorder))
+    replace_function(c10d, "init_process_group", partial(_initializing, recorder))
+    replace_function(torch._C.Future, "wait", partial(_waiting, recorder))
     add(threading.Thread, "_delete", after=lambda _, thread: recorder.record_thread_end(thread))
     add(torch._C.Future, "then", after=recorder.track_future)
     add(torch._C, "_collect_all", after=lambda done, futures: recorder.track_future(done, *futures))
-    _replace(rpc, "_init_rpc_backend", partial(_joining_rpc, recorder))
-    _replace(frames.RPC, "_wait_all_workers", partial(_leaving_rpc, recorder))
+    replace_function(rpc, "_init_rpc_backend", partial(_joining_rpc, recorder))
+    replace_function(frames.RPC, "_wait_all_workers", partial(_leaving_rpc, recorder))
     for module, names in CPP_CALLERS.items():
         for name in names:
             if hasattr(module, name):
                 wrapper = _calling_cpp(recorder, getattr(module, name))
-                setattr(module, name, frames.uncounted(wrapper))
+                setattr(module, name, uncounted(wrapper))
     _register(recorder, dist.group.WORLD)
     return recorder
 
@@ -137,26 +132,6 @@ def delays(seed: int, rank: int) -> Iterator[float]:
 # ---------------------------------------------------------------------- replaced functions of torch
 
 
-def _replace(owner: Any, name: str, wrap: Callable[[Any], Any], mark: Any = True) -> None:
-    """Replace a function of a class or module once, and where torch has imported it from there."""
-    original = vars(owner).get(name)
-    if original is None or hasattr(original, "_recorded"):
-        return
-    hook = frames.opaque(frames.uncounted(wraps(original)(wrap(original))))
-    hook._recorded = mark
-    setattr(owner, name, hook)
-    if isinstance(owner, ModuleType):
-        for module in _torch_modules():
-            if vars(module).get(name) is original:
-                setattr(module, name, hook)
-
-
-def _torch_modules() -> list[ModuleType]:
-    """Return torch.distributed's modules; reading all modules would copy pages in a forked rank."""
-    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _COUNT))
-    return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
-
-
 def _add_hook(
     recorder: Recorder,
     owner: Any,
@@ -164,20 +139,9 @@ def _add_hook(
     before: Callable[..., object] | None = None,
     after: Callable[..., object] | None = None,
 ) -> None:
-    """Call functions with the arguments of another one: before it, or after it with its result."""
-
-    def wrap(original: Any) -> Any:
-        def hook(*args: Any, **named: Any) -> Any:
-            if before is not None:
-                recorder.safely(before, *args, **named)
-            result = original(*args, **named)
-            if after is not None:
-                recorder.safely(after, result, *args, **named)
-            return result
-
-        return hook
-
-    _replace(owner, name, wrap)
+    """Call functions of the recorder around another one; see `observe.hooks.add_hook`."""
+    guarded = (None if hook is None else partial(recorder.safely, hook) for hook in (before, after))
+    add_hook(owner, name, *guarded)
 
 
 def _calling_cpp(recorder: Recorder, original: Any) -> Any:
@@ -295,7 +259,7 @@ def _replace_methods(recorder: Recorder, kind: type) -> None:
         if base.__module__ == "distdemo.mpi.engine":  # our mpi backend waits in the method itself
             _add_hook(recorder, base, "_wait", recorder.record_accept)
         for name in METHODS:
-            _replace(base, name, partial(_calling, recorder, name), recorder)
+            replace_function(base, name, partial(_calling, recorder, name), recorder)
 
 
 def _calling(recorder: Recorder, name: str, original: Any) -> Any:
@@ -370,7 +334,7 @@ def _follow_call(
         from_any = method.op == "recv" and fields.peer == -1
         is_message = fields.peer is not None
         recorder.track(work, Tracked(number, fields.sync, from_any, message=is_message))
-        if method.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
+        if method.op == "all_reduce" and in_backward() and frames.called_by_ddp():
             recorder.record_wait_after_backward(number)
         if not hasattr(type(work).wait, "_recorded"):
             _replace_handle(recorder, type(work))
@@ -392,7 +356,7 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
     for base in kind.__mro__:
         for name in POLLS:
             _add_hook(recorder, base, name, after=on_poll)
-        _replace(base, "wait", partial(_waiting, recorder))
+        replace_function(base, "wait", partial(_waiting, recorder))
 
 
 def _waiting(recorder: Recorder, original: Any) -> Any:

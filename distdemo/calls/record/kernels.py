@@ -19,8 +19,9 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as cpp
 
 from distdemo.calls.record.calls import METHODS, fields_of
-from distdemo.calls.record.frames import called_by_ddp, in_backward, opaque
+from distdemo.calls.record.frames import called_by_ddp
 from distdemo.calls.record.recorder import Recorder, Tracked
+from distdemo.observe.hooks import in_backward, opaque
 from distdemo.view.foreign import write_message
 
 CPU = torch.device("cpu")

@@ -29,6 +29,7 @@ from distdemo.calls import notes
 from distdemo.calls.notes import (
     GROUP_NOTES,
     MAX_KNOWN,
+    TRAINING_NOTES,
     EndNote,
     MisuseNote,
     UnseenNote,
@@ -40,12 +41,15 @@ from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
 from distdemo.calls.record.gradients import InPlace
 from distdemo.calls.record.held import CallObserver
-from distdemo.calls.record.replicas import Replicas
+from distdemo.calls.record.ledger import Ledger
+from distdemo.calls.record.reductions import Reductions
+from distdemo.calls.record.samplers import Samplers
 from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine, Unseen
 from distdemo.launcher.failures import is_from_backend, text_of
 from distdemo.launcher.records import headline
 from distdemo.launcher.verdict import lost_peer
+from distdemo.observe.hooks import Listener, in_backward, opaque
 from distdemo.view.foreign import write_message
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
@@ -93,7 +97,7 @@ class ThreadState(threading.local):
     last_in_backward = -1
 
 
-class Recorder:
+class Recorder(Listener):
     """Records the calls of this rank.
 
     Args:
@@ -148,10 +152,17 @@ class Recorder:
         guard = partial(self.beside, "buffers")
         self.buffers = BufferWatch(guard, self.record_misuse) if buffers else None
         self.in_place = InPlace(self.record_misuse, self.record_unseen)
-        self.replicas = Replicas(
-            replicas, self._number_of, self.record_on_group, self.record_unseen
+        self.reductions = Reductions(self.record_on_group)
+        self.ledger = Ledger(
+            replicas,
+            self._number_of,
+            self.record_training,
+            self.record_on_group,
+            self.reductions,
+            self.record_unseen,
         )
-        self.steps = Steps(self.safely, self.replicas, self.record_misuse)
+        self.steps = Steps(self.safely, self.ledger.module_of)
+        self.samplers = Samplers(self.safely, self.steps, self.record_training, self.record_misuse)
         self.observer: CallObserver | None = None
         self.off = False
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
@@ -187,11 +198,11 @@ class Recorder:
             self.safely(self.record_unseen, what, (f"{type(error).__name__}: {text_of(error)}",))
             return None
 
-    def on_backward(self, *args: object, **named: object) -> None:
+    def before_backward(self, outputs: Iterable[Any]) -> None:
         """Look for gradients that ignore a collective, before they are computed."""
-        self.beside("gradients", self.in_place.on_backward, *args, **named)
+        self.beside("gradients", self.in_place.on_backward, outputs)
         if self.buffers is not None:
-            self.beside("buffers", self.buffers.results.on_backward, *args, **named)
+            self.beside("buffers", self.buffers.results.on_backward, outputs)
 
     def stop(self, why: str) -> None:
         """Stop recording, which ends the comparison for all ranks; the program continues."""
@@ -236,7 +247,7 @@ class Recorder:
         numbers = self._groups[group]
         step = -1
         if fields.op in CARRIERS and (
-            self._writer.calls < MAX_EARLY or self.replicas.is_training or frames.in_backward()
+            self._writer.calls < MAX_EARLY or self.reductions.is_training or in_backward()
         ):
             number = next(iter(numbers.values()))
             step = self._carry(group, number, fields, tensors_of(method, args))
@@ -244,15 +255,14 @@ class Recorder:
 
     def _carry(self, group: Any, number: int, fields: Fields, tensors: Sequence[Any]) -> int:
         """Note the tensors of a call that may be gradients; return the step, or -1."""
-        in_backward = frames.in_backward()
-        step = self.steps.of_call(group, fields.op) if in_backward else -1
+        within = in_backward()
+        step = self.steps.of_call(group, fields.op) if within else -1
         if step >= 0:
-            self.replicas.safely(self.replicas.add_reduction, number, tensors)
+            self.ledger.safely(self.reductions.add_by_torch, number, tensors)
         elif fields.op not in SCATTERING:
             is_equal = fields.op not in EXCHANGES
-            self.replicas.safely(
-                self.replicas.add_call, number, tensors, fields.reduce_op, in_backward, is_equal
-            )
+            add = partial(self.reductions.add, in_backward=within, is_equal=is_equal)
+            self.ledger.safely(add, number, tensors, fields.reduce_op)
         return step
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
@@ -315,7 +325,8 @@ class Recorder:
         if op == "monitored_barrier":  # torch's warning is enough: it moves no data
             return
         if self.is_registered(dist.group.WORLD):
-            self._record(RankCall(f"outside {op}", SourceLine()), self._groups[dist.group.WORLD])
+            call = RankCall(op, SourceLine(), outside=True)
+            self._record(call, self._groups[dist.group.WORLD])
 
     @contextmanager
     def record_meeting(self, name: str) -> Iterator[None]:
@@ -457,7 +468,7 @@ class Recorder:
             self.local.graph_task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)
 
-    @frames.opaque
+    @opaque
     def _wait_after_backward(self) -> None:
         self.safely(self._write_wait, self.local.last_in_backward)
 
@@ -536,8 +547,10 @@ class Recorder:
             return
         is_world = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
-        failing = "" if error is None else _exception_note(error).how
+        failing = None if error is None else _exception_note(error)
         destruction = notes.Destruction(line, failing)
+        if is_world and error is None:
+            self.ledger.finish()  # the program may change its parameters afterwards
         with self._lock:
             for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
@@ -591,10 +604,10 @@ class Recorder:
                 self._write(json_line("U", note))
 
     def check_replicas(self, group: Any, replicas: Any) -> None:
-        """Record checksums of tensors that the program names."""
+        """Record digests of tensors that the program names."""
         number = self._number_of(group or dist.group.WORLD)
         if number is not None:
-            self.safely(self.replicas.check, number, replicas)
+            self.safely(self.ledger.check, number, replicas)
 
     def _number_of(self, group: Any) -> int | None:
         """Return the number of a group; None if it isn't registered."""
@@ -602,10 +615,15 @@ class Recorder:
         return None if numbers is None else next(iter(numbers.values()))
 
     def record_on_group(self, group: int, values: object) -> None:
-        """Record checksums or a destruction on the group with this number."""
+        """Record a check, gradients or a destruction on the group with this number."""
         start = next(start for start, kind in GROUP_NOTES.items() if isinstance(values, kind))
         if group < len(self._group_lines):
             self._write(json_line(f"{start} {group}", values))
+
+    def record_training(self, values: object) -> None:
+        """Record what the rank trains."""
+        start = next(start for start, kind in TRAINING_NOTES.items() if isinstance(values, kind))
+        self._write(json_line(start, values))
 
     def record_end(self, error: BaseException | None, line: SourceLine | None = None) -> None:
         """Record the end of the program; ``line`` is for an error without a traceback."""
@@ -613,7 +631,8 @@ class Recorder:
             for misuse in self.buffers.unwaited():
                 self.record_misuse(misuse)
         if error is None:
-            self.replicas.finish()
+            self.ledger.finish()
+            self.samplers.finish()
         for group, destruction in list(self._destroyed.items()):
             self._record_destruction(group, replace(destruction, kept=True))
         for unseen in self._unseen.values():
@@ -667,9 +686,18 @@ def _exception_note(error: BaseException) -> EndNote:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next
     if isinstance(error, SystemExit):
-        how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
-        return EndNote(how, source_line)
+        status = error.code
+        if status in (None, 0):
+            return EndNote("returned", source_line=source_line)
+        exit_code, text = (status, "") if isinstance(status, int) else (1, str(status))
+        return EndNote("exited", text=text, exit_code=exit_code, source_line=source_line)
     message = text_of(error)
     text = re.sub(r" at 0x[0-9a-f]+", "", headline(message))
-    has_lost_peer = is_from_backend(error) and lost_peer(message)
-    return EndNote(f"raised {type(error).__name__}: {text}", source_line, inside, has_lost_peer)
+    return EndNote(
+        "raised",
+        type(error).__name__,
+        text,
+        source_line=source_line,
+        inside=inside,
+        lost_peer=is_from_backend(error) and lost_peer(message),
+    )

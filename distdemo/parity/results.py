@@ -1,4 +1,4 @@
-"""Cases: what is known of a tensor that differs, and the sentences that all verdicts share.
+"""Results: what is known of a tensor that differs, and the sentences that all verdicts share.
 
 Pure logic, no torch.
 """
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from distdemo.parity.compare import OWN, Comparing, enclosing
+from distdemo.parity.compare import PARAMETERS, Comparing, enclosing
 from distdemo.parity.placements import (
     Explanation,
     Placement,
     Tolerance,
     has_columns_of,
-    is_split_way,
     multiple,
+    split_dim,
 )
-from distdemo.parity.records import Difference, Key, Mesh, RankNotes
+from distdemo.parity.records import Difference, Mesh, RankNotes, TensorId
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
 
 MANY = 4  # names that a sentence lists
 NEAR = 1e-3  # relative difference of a factor from a number
-Pieces = Mapping[int, tuple[Sketch, Sketch]]
+PairByRank = Mapping[int, tuple[Sketch, Sketch]]
 SUBJECTS = {
     "input": "the input",
     "loss": "the loss",
@@ -39,7 +39,7 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Suspect:
     """A tensor, and its nearest explanation.
 
     Attributes:
@@ -52,12 +52,12 @@ class Case:
             are zero. Of a split tensor only the columns of the split dimension are known.
     """
 
-    key: Key
+    key: TensorId
     result: Explanation
     parts: Sequence[Sketch | None]
     reference: Sketch
     tolerance: Tolerance
-    pieces: Pieces
+    pieces: PairByRank
 
     @property
     def rows(self) -> dict[int, int]:
@@ -69,52 +69,66 @@ class Case:
         groups: list[tuple[Sketch, list[int]]] = []
         for rank, part in enumerate(self.parts):
             if part is not None:
-                same = (own for first, own in groups if self.tolerance.deviation(part, first) <= 1)
-                own = next(same, None)
-                if own is None:
-                    groups.append((part, own := []))
-                own.append(rank)
-        return sorted((own for _, own in groups), key=len, reverse=True)
+                same = (
+                    group for first, group in groups if self.tolerance.deviation(part, first) <= 1
+                )
+                group = next(same, None)
+                if group is None:
+                    groups.append((part, group := []))
+                group.append(rank)
+        return sorted((group for _, group in groups), key=len, reverse=True)
 
     @property
-    def wholes(self) -> Pieces:
+    def wholes(self) -> PairByRank:
         """Tensor of each rank that has one, with the whole reference, by rank."""
         return {rank: (part, self.reference) for rank, part in enumerate(self.parts) if part}
 
-    def right_ranks(self, pieces: Pieces) -> tuple[list[int], list[int]]:
+    def right_ranks(self, pieces: PairByRank) -> tuple[list[int], list[int]]:
         """Return the ranks whose pieces are right, and if there are any, the other ranks."""
         right = [
-            rank for rank, (part, own) in pieces.items() if self.tolerance.deviation(part, own) <= 1
+            rank
+            for rank, (part, expected) in pieces.items()
+            if self.tolerance.deviation(part, expected) <= 1
         ]
         return right, [rank for rank in pieces if right and rank not in right]
 
     def factors(self) -> dict[int, float]:
         """Return the factors of the ranks that hold a multiple of their piece of the reference."""
         factors = {
-            rank: multiple(part, own, self.tolerance) for rank, (part, own) in self.pieces.items()
+            rank: multiple(part, expected, self.tolerance)
+            for rank, (part, expected) in self.pieces.items()
         }
         return {rank: factor for rank, factor in factors.items() if factor is not None}
 
 
-def subject(key: Key) -> str:
+def subject(key: TensorId) -> str:
     """Return a tensor as the subject of a sentence."""
     kind, _, name = key
     return SUBJECTS.get(kind, f"the {kind} of {{name}}").format(name=name)
 
 
-@dataclass(frozen=True)
-class Cases:
-    """Results of a comparison, as they are asked for a verdict.
+@dataclass(frozen=True, eq=False)
+class Results(Mapping[TensorId, Explanation]):
+    """Explanation of each tensor, in the order of causes, and what a verdict asks of them.
 
     Attributes:
         comparing: The runs.
         mesh: Mesh that explains the most tensors.
-        results: Explanation of each tensor, in the order of causes.
+        explanations: Explanation of each tensor.
     """
 
     comparing: Comparing
     mesh: Mesh
-    results: Mapping[Key, Explanation]
+    explanations: Mapping[TensorId, Explanation]
+
+    def __getitem__(self, key: TensorId) -> Explanation:
+        return self.explanations[key]
+
+    def __iter__(self) -> Iterator[TensorId]:
+        return iter(self.explanations)
+
+    def __len__(self) -> int:
+        return len(self.explanations)
 
     @property
     def notes(self) -> tuple[RankNotes, ...]:
@@ -132,12 +146,12 @@ class Cases:
         return {group for own in self.notes for group in own.data_groups}
 
     @cached_property
-    def _gradients(self) -> dict[Key, bool]:
+    def _gradients(self) -> dict[TensorId, bool]:
         """True for each gradient that is right, False for one that isn't; zeros are left out."""
         return {
             key: result.exact and not self.comparing.is_blind(key)
-            for key, result in self.results.items()
-            if key[0] == "gradient" and self.comparing.references(key)[0].norm
+            for key, result in self.items()
+            if key.kind == "gradient" and self.comparing.references(key)[0].norm
         }
 
     @cached_property
@@ -154,23 +168,23 @@ class Cases:
                 right.setdefault((step, home), set()).add(is_right)
         return right
 
-    def case(self, key: Key) -> Case:
+    def suspect(self, key: TensorId) -> Suspect:
         """Return what is known of a tensor."""
         parts = self.comparing.parts(key)
         reference = self.comparing.references(key)[0]
         tolerance = self.comparing.tolerance(key)
         pieces = {
-            rank: (part, own)
-            for rank, (part, own) in self._pieces(key, parts, reference)
-            if part.norm or own.norm
+            rank: (part, expected)
+            for rank, (part, expected) in self._pieces(key, parts, reference)
+            if part.norm or expected.norm
         }
-        return Case(key, self.results[key], parts, reference, tolerance, pieces)
+        return Suspect(key, self[key], parts, reference, tolerance, pieces)
 
     def _pieces(
-        self, key: Key, parts: Sequence[Sketch | None], reference: Sketch
+        self, key: TensorId, parts: Sequence[Sketch | None], reference: Sketch
     ) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
-        ways = self.placement(("initial", 0, key[2]))
-        splits = [(axis, int(way[2:-1])) for axis, way in enumerate(ways) if is_split_way(way)]
+        dims = map(split_dim, self.placement(key.initial))
+        splits = [(axis, dim) for axis, dim in enumerate(dims) if dim is not None]
         for rank, part in enumerate(parts):
             if part is None or not all(part.lengths):
                 continue
@@ -184,17 +198,27 @@ class Cases:
                 length = part.lengths[dim]
                 yield rank, (part.slice(dim, 0, length), reference.slice(dim, start, length))
 
-    def placement(self, key: Key) -> Placement:
+    def alike(self, key: TensorId) -> list[TensorId]:
+        """Return the tensors of the same kind and step, in order."""
+        return [other for other in self if other[:2] == key[:2]]
+
+    def placement(self, key: TensorId) -> Placement:
         """Return the placement of a tensor; empty if there is no such tensor."""
-        result = self.results.get(key)
+        result = self.get(key)
         return result.placement if result else ()
 
-    def is_way(self, key: Key, index: int, way: str) -> bool:
+    def is_placed(self, key: TensorId, axis: int, placement: str) -> bool:
         """Return True if a tensor has this placement along an axis."""
-        return self.placement(key)[index : index + 1] == (way,)
+        return self.placement(key)[axis : axis + 1] == (placement,)
 
     def difference(
-        self, key: Key, cause: str, what: str, hint: str, facts: Sequence[str] = (), **more: Any
+        self,
+        key: TensorId,
+        cause: str,
+        what: str,
+        hint: str,
+        facts: Sequence[str] = (),
+        **more: Any,
     ) -> Difference:
         """Return a difference, with its line and what agrees before it."""
         kind, step, name = key
@@ -205,7 +229,9 @@ class Cases:
             "loss": notes.backward,
             "parameter": notes.stepped,
         }
-        called = self.comparing.ranks.note(("output", step, "model") if kind == "input" else key)
+        called = self.comparing.ranks.note(
+            TensorId("output", step, "model") if kind == "input" else key
+        )
         line = lines.get(kind, called.line if called else "")
         facts = (*facts, *([f"At {line}."] if line else []), *self._agreed(key))
         what = f"Step {max(step, 0)}: {what}"
@@ -213,11 +239,13 @@ class Cases:
             more["axis"] = self.mesh.axes[0].name
         return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
 
-    def _agreed(self, until: Key) -> Iterator[str]:
+    def _agreed(self, until: TensorId) -> Iterator[str]:
         """Yield the sentence on the tensors before one."""
-        keys = list(self.results)
+        keys = list(self)
         before = keys[: keys.index(until)]
-        counts = Counter(key[0] for key in before if key[0] not in OWN and self.results[key].exact)
+        counts = Counter(
+            key.kind for key in before if key.kind not in PARAMETERS and self[key].exact
+        )
         texts = [
             f"the {kind}"
             if kind in ("input", "loss")
@@ -238,15 +266,15 @@ class Cases:
         rest = [f"; so do {line}" for line in others[: MANY - 1]]
         return f"{first.capitalize()} {does}{''.join(rest)}{', ...' * (len(others) >= MANY)}."
 
-    def nearest(self, case: Case) -> str:
+    def nearest(self, suspect: Suspect) -> str:
         """Return what the ranks hold instead of the reference."""
-        factor = case.result.factor
+        factor = suspect.result.factor
         if factor != 1:
-            return f"it is {times(factor)} the reference, as {' · '.join(case.result.placement)}"
-        groups = case.equal_ranks()
+            return f"it is {times(factor)} the reference, as {' · '.join(suspect.result.placement)}"
+        groups = suspect.equal_ranks()
         if any(
-            has_columns_of(part, case.reference, dim, case.tolerance)
-            for part in case.parts
+            has_columns_of(part, suspect.reference, dim, suspect.tolerance)
+            for part in suspect.parts
             if part is not None
             for dim in part.dims
         ):
@@ -269,21 +297,27 @@ def by_rank(values: Mapping[int, float]) -> str:
     for rank, value in values.items():
         text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
         ranks.setdefault(text, []).append(rank)
-    return listing([f"{value} on {ranks_named(own)}" for value, own in ranks.items()][:8])
+    return listing([f"{value} on {ranks_named(holders)}" for value, holders in ranks.items()][:8])
+
+
+def _is_whole(value: float) -> bool:
+    """Return True if a value is a whole number other than 0, but for rounding."""
+    return round(value) != 0 and math.isclose(value, round(value), rel_tol=NEAR)
 
 
 def number(factor: float) -> str:
     """Return a factor as a whole number, as one over a whole number, or with three digits."""
-    for value, text in ((factor, "{}"), (1 / factor, "1/{}")):
-        if round(value) and math.isclose(value, round(value), rel_tol=NEAR):
-            return text.format(round(value))
+    if _is_whole(factor):
+        return f"{round(factor)}"
+    if _is_whole(1 / factor):
+        return f"1/{round(1 / factor)}"
     return f"{factor:.3g}" if abs(factor - 1) > 0.01 else f"{factor:.6g}"
 
 
 def times(factor: float) -> str:
     """Return ``4 times`` or ``1/4 of``."""
-    text = number(factor)
-    return f"{text} of" if text.startswith("1/") else f"{text} times"
+    is_share = _is_whole(1 / factor) and not _is_whole(factor)
+    return f"{number(factor)} of" if is_share else f"{number(factor)} times"
 
 
 def listed(names: Sequence[str]) -> str:

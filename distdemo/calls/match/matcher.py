@@ -6,20 +6,15 @@ same position must agree; calls that all members agreed on are only counted from
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
-from itertools import zip_longest
-from typing import TypeVar
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 from distdemo.calls.match.pairing import Pairing
-from distdemo.calls.match.replicas import equal_data_finding, shifted_finding
 from distdemo.calls.match.rules import (
     CONTIGUOUS,
     KINDS,
     MEMBERS_ONLY,
-    MISUSES,
     TAGS,
     backend_named,
     check_arguments,
@@ -27,9 +22,9 @@ from distdemo.calls.match.rules import (
     differs,
     lacking_in_nccl,
     ranks_by_value,
-    remarks,
 )
-from distdemo.calls.match.shifts import MAX_LINES, Stack
+from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.shown import Shown
 from distdemo.calls.match.state import (
     CallSet,
     Entry,
@@ -42,48 +37,62 @@ from distdemo.calls.notes import (
     CallNote,
     Destruction,
     EndNote,
-    Gradients,
     GroupKey,
     GroupNote,
     HandleNote,
-    MisuseNote,
     Note,
-    Parameters,
     ReturnNote,
     StopNote,
     ThreadEndNote,
-    UnseenNote,
     WaitNote,
 )
 from distdemo.calls.records import (
     Finding,
-    Gap,
     Kind,
-    Level,
-    RankCall,
-    ReplicaSteps,
-    Row,
     SourceLine,
 )
 from distdemo.launcher.verdict import ranks_of
 
-T = TypeVar("T")
-FROM = ", from "  # separates a line from the line that called its function
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
+
+
+class Rule:
+    """Something else that is judged from the notes, besides which calls match.
+
+    Args:
+        matcher: Comparison of the calls, which gets every note first.
+
+    Attributes:
+        follows_errors: True if an error in the calls explains the findings.
+    """
+
+    follows_errors: ClassVar[bool] = False
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+
+    def add(self, rank: int, note: Note, entry: Entry | None) -> None:
+        """Add a note of a rank, and the call that it is about, if any."""
+
+    def agreed(self, entries: CallSet) -> None:
+        """Add a call that all members of its group agreed on."""
+
+    def findings(self) -> Iterable[Finding]:
+        """Return the findings so far that haven't ended the run."""
+        return ()
 
 
 class Matcher:
     """Compares the calls of all ranks.
 
     Attributes:
+        rules: What else is judged from the notes.
         ranks: State of each rank.
         pairing: Sends and receives.
         stopped: Reason why the comparison has stopped, or empty.
         problems: Problems, and calls at one position that differ.
-        stacks: Lines inside and outside each source line, by file and line.
+        shown: Rows and lines of the findings.
         nccl: True if every group must keep NCCL's rules.
-        strict_replicas: True if replicas that differ are an error.
-        excluded: Patterns of parameters that aren't compared.
         dropped: Latest sends and receives whose handles were dropped before they were waited for.
     """
 
@@ -93,20 +102,13 @@ class Matcher:
         self.pairing = Pairing(self._check_pair)
         self.stopped = ""
         self.nccl = False
-        self.strict_replicas = False
-        self.excluded: Sequence[str] = ()
+        self.rules: list[Rule] = []
         self.problems: list[Problem | CallSet] = []
-        self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
+        self.shown = Shown()
         self.groups: dict[GroupKey, Group] = {}
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
-        self._matched: dict[str, str] = {}
-        """Pattern that excludes a parameter, by its name."""
-        self._unseen: defaultdict[UnseenNote, dict[int, int]] = defaultdict(dict)
-        """Number of calls or tensors by rank, for each note without its own number."""
-        self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
-        """Ranks of each mistake that is only a warning."""
-        self._remarks: dict[tuple[Kind, str, str, SourceLine], dict[int, RankCall]] = {}
-        """Calls that may be meant: by kind, text, rule and line."""
+        self.unknown: frozenset[int] = frozenset()
+        """Ranks of which there are no notes: nothing waits for them."""
         self._messages: Counter[tuple[Group, int, int | None, bool]] = Counter()
         """Number of messages by group, rank, peer, and whether the rank sends them."""
 
@@ -124,6 +126,8 @@ class Matcher:
             is_known = all(0 <= member < self.world_size for member in members)
             numbers = {rank: number for number, rank in enumerate(members)} if is_known else {}
             group = Group(members, backend, nth, name, numbers, dict.fromkeys(members, 0))
+            if unknown := self.unknown.intersection(members):
+                group.begin(0, unknown, name)
             self.groups[members, backend, nth] = group
         return group
 
@@ -150,6 +154,12 @@ class Matcher:
         """
         if self.stopped:
             return None
+        entry = self._record(rank, note)
+        for rule in self.rules:
+            rule.add(rank, note, entry)
+        return entry
+
+    def _record(self, rank: int, note: Note) -> Entry | None:
         state = self.ranks[rank]
         match note:
             case CallNote():
@@ -167,13 +177,11 @@ class Matcher:
                 state.others = note.others
                 state.threads.discard(note.thread)
                 state.waits.pop(note.thread, None)
-            case MisuseNote():
-                self._report_misuse(rank, note)
-            case UnseenNote():
-                if len(self._unseen) < MAX_LINES:
-                    self._unseen[replace(note, count=0)][rank] = note.count
-            case GroupNote():
-                self._record_group(rank, state, note)
+            case GroupNote(values=Destruction() as destruction):
+                group = self.group(*note.group)
+                if destruction.kept or rank not in group.destroyed:
+                    group.destroyed[rank] = destruction
+                self._accept_on(group, state)
             case StopNote():
                 self.stop(f"rank {rank}: {note.why}")
             case EndNote():
@@ -210,13 +218,22 @@ class Matcher:
         group = self.group(*note.group)
         if rank not in group.numbers:
             return None  # a note of another world
-        if call.op.startswith("outside "):
-            op = call.op.removeprefix("outside ")
-            what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
-            row = self.row(rank, call, op)
-            self._report(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
+        if call.outside:
+            said = f"{call.op} on a group that doesn't include this rank."
+            row = self.shown.row(rank, call, call.op)
+            what = f"{ranks_of((rank,))}: {said}"
+            finding = Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,))
+            self.report(rank, finding, said=said)
             return None
-        entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
+        entry = Entry(
+            rank,
+            group,
+            call,
+            note.agreement,
+            note.serial,
+            order=state.call_count,
+            step=note.step,
+        )
         size = len(group.members)
         wrong = check_arguments(call, group.numbers[rank], size, group.backend)
         if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
@@ -224,15 +241,14 @@ class Matcher:
         if wrong is not None:
             kind, why = wrong
             where = "" if group.is_default else f" in {group.name}"
-            what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
+            said = f"{why}{where}."
+            what = f"{ranks_of((rank,))}: {said}"
             rule = KINDS[kind].rule
             if kind == "buffers":
                 rule = CONTIGUOUS
-            rows = (self.row(rank, call),)
+            rows = (self.shown.row(rank, call),)
             finding = Finding(kind, what, rows, self.before(group), rule, (rank,))
-            entry.wrong = self._report(rank, finding, entry)
-        for kind, what, rule in remarks(call, group.numbers[rank], size, group.backend):
-            self._remark(kind, what, rule, {rank: call})
+            entry.wrong = self.report(rank, finding, entry, said=said)
         if call.peer is not None:
             message = group, rank, call.peer, entry.sends
             entry.position = self._messages[message]
@@ -313,9 +329,11 @@ class Matcher:
         state.ended = note
         state.waits.clear()
         last = state.last.source_line if state.last is not None else SourceLine()
-        raised = note.source_line
-        raised_there = (raised.file, raised.line) == (last.file, last.line)
-        if state.refused is not None and (note.how.startswith("exited") or raised_there):
+        line = note.source_line
+        if note.how == "killed" and not line.line:
+            line = last
+        ended_there = (line.file, line.line) == (last.file, last.line)
+        if state.refused is not None and (note.how == "exited" or ended_there):
             self.problems.append(state.refused)
 
     def accept_all(self, state: RankState) -> None:
@@ -350,12 +368,10 @@ class Matcher:
                 return
             group.open.popleft()
             calls = entries.by_rank
-            if len({call.device for call in calls.values()}) > 1:
-                op = calls[min(calls)].op
-                what = f"{op} got tensors on different devices."
-                self._remark("device", what, KINDS["device"].rule, calls)
-            group.lines.add(calls, group.agreed + 1 - group.internal)
-            self._check_steps(group, entries)
+            serials = frozenset((rank, entry.serial) for rank, entry in entries.items())
+            group.lines.add(calls, serials, group.agreed + 1 - group.internal)
+            for rule in self.rules:
+                rule.agreed(entries)
             if calls[min(calls)].rules.internal:
                 group.internal += 1
             else:
@@ -369,99 +385,6 @@ class Matcher:
             if isinstance(problem, CallSet):
                 problem.is_waived = True
                 self._agree(problem.group)
-
-    def _check_steps(self, group: Group, entries: CallSet) -> None:
-        steps = {rank: entry.step for rank, entry in entries.items()}
-        if max(steps.values()) < 0:
-            return
-        shifted = group.steps.compare(steps)
-        if shifted is not None:
-            finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
-            entry = entries[finding.ranks[0]]
-            finding = self.with_cause(finding, entries, ranks_by_value(shifted))
-            self._report(entry.rank, finding, entry)
-
-    def _record_group(self, rank: int, state: RankState, note: GroupNote) -> None:
-        group = self.group(*note.group)
-        values = note.values
-        if isinstance(values, Destruction):
-            if values.kept or rank not in group.destroyed:
-                group.destroyed[rank] = values
-            self._accept_on(group, state)
-            return
-        size = len(group.members)
-        if rank not in group.numbers or size < 2:
-            return
-        line = values.source_line
-        self.stacks[line.file, line.line].add(line.stack)
-        if isinstance(values, Gradients):
-            group.replicas.add_gradients(rank, values, size)
-            return
-        values = self._without_excluded(values)
-        difference = group.replicas.add(rank, values, group.reached[rank], size)
-        if difference is not None and (values.moment == "check" or self.strict_replicas):
-            self._report(rank, difference.finding(self.line), settled=group.members)
-
-    def _without_excluded(self, values: Parameters) -> Parameters:
-        """Return checksums without those of the parameters that aren't compared."""
-        if not self.excluded:
-            return values
-        kept = []
-        for number, name in enumerate(values.names):
-            pattern = next((p for p in self.excluded if fnmatchcase(name, p)), None)
-            if pattern is None:
-                kept.append(number)
-            elif len(self._matched) < MAX_LINES:
-                self._matched[name] = pattern
-
-        def only(all_values: tuple[T, ...]) -> tuple[T, ...]:
-            return tuple(all_values[number] for number in kept) if all_values else ()
-
-        names, sums, gradients = only(values.names), only(values.sums), only(values.gradients)
-        return replace(values, names=names, sums=sums, gradients=gradients)
-
-    def training(self) -> list[Finding]:
-        """Return what is wrong with the training without an error, the cause first."""
-        checks = [(group.members, group.replicas) for group in self.groups.values()]
-        errors = [f for members, check in checks for f in check.findings(members, self.line)]
-        if equal := equal_data_finding(checks, self.line):
-            errors.append(equal)
-        level: Level = "error" if self.strict_replicas else "warn"
-        return [replace(error, level=level) for error in errors]
-
-    def gaps(self) -> tuple[Gap, ...]:
-        """Return what ranks couldn't look at, in the order of the first notes."""
-        asked = {"calls", "buffers", "gradients"} | (
-            {"tensors", "replicas"} if self.strict_replicas else set()
-        )
-        return tuple(
-            Gap(
-                note.what,
-                note.names,
-                self.line(note.source_line),
-                tuple(sorted(counts)),
-                sum(counts.values()),
-                note.what in asked,
-            )
-            for note, counts in self._unseen.items()
-        )
-
-    def compared_steps(self) -> ReplicaSteps:
-        """Return which replicas were compared."""
-        checks = [group.replicas for group in self.groups.values()]
-        optimizers = [optimizer for check in checks for optimizer in check.optimizers.values()]
-        notes = [note for optimizer in optimizers for note in optimizer.notes.values()]
-        names = [name for note in notes if note.moment == "end" for name in note.names]
-        unmarked = [pair for optimizer in optimizers for pair in optimizer.unmarked.items()]
-        return ReplicaSteps(
-            compared=max((optimizer.compared for optimizer in optimizers), default=0),
-            steps=max((note.step for note in notes), default=0),
-            checks=sum(check.checks for check in checks),
-            unmarked=tuple(dict.fromkeys(names)),
-            diverged=tuple(dict.fromkeys(name for name, is_equal in unmarked if not is_equal)),
-            excluded=tuple(self._matched),
-            unmatched=tuple(p for p in self.excluded if p not in self._matched.values()),
-        )
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call
@@ -484,46 +407,12 @@ class Matcher:
             what = f"NCCL would give rank {receive.rank} another message of rank {send.rank}."
         else:
             return
-        rows = (self.row(send.rank, sent), self.row(receive.rank, received))
+        rows = (self.shown.row(send.rank, sent), self.shown.row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding(kind, what, rows, "", rule, both)
-        send.wrong = receive.wrong = self._report(send.rank, finding, send)
+        send.wrong = receive.wrong = self.report(send.rank, finding, send)
 
     # --------------------------------------------------------------------------------- findings
-
-    def shifts(self) -> list[Finding]:
-        """Return warnings: severed gradients, and calls that may have matched the wrong call."""
-        warnings = [
-            self._misuse(note, tuple(sorted(ranks))) for note, ranks in self._silent.items()
-        ]
-        for group in self.groups.values():
-            opened = (calls.by_rank for calls in group.open)
-            warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
-        return warnings
-
-    @property
-    def notes(self) -> list[Finding]:
-        """Return remarks on calls that may be right, depending on how their results are used."""
-        notes = []
-        for (kind, what, rule, _), calls in self._remarks.items():
-            ranks = tuple(sorted(calls))
-            rows = self.rows(calls)
-            if kind == "device":
-                rows = [
-                    replace(row, did=f"{row.did} on {device}")
-                    for device in sorted({call.device for call in calls.values()})
-                    for row in self.rows({r: c for r, c in calls.items() if c.device == device})
-                ]
-            text = f"{ranks_of(ranks)}: {what}"
-            notes.append(Finding(kind, text, tuple(rows), "", rule, ranks, level="note"))
-        return notes
-
-    def _remark(self, kind: Kind, what: str, rule: str, calls: Mapping[int, RankCall]) -> None:
-        """Add a note on calls of these ranks from the line of the first one."""
-        line = calls[min(calls)].source_line
-        key = kind, what, rule, line
-        if key in self._remarks or len(self._remarks) < MAX_LINES:
-            self._remarks[key] = {**calls, **self._remarks.get(key, {})}
 
     def with_cause(
         self, finding: Finding, entries: CallSet, sides: Sequence[Collection[int]]
@@ -539,59 +428,21 @@ class Matcher:
         cause = group.lines.cause(entries.by_rank, sides)
         if cause is None:
             return finding
-        return cause.finding(group.name, self.line, self.rows, finding)
+        return cause.finding(group.name, self.shown, finding)
 
-    def _report(
+    def report(
         self,
         rank: int,
         finding: Finding,
         entry: Entry | None = None,
-        settled: tuple[int, ...] = (),
+        settled: Collection[int] = (),
+        said: str = "",
     ) -> Problem:
         """Add a problem of a rank, and of this call of it if there is one; see `Problem`."""
         order = self.ranks[rank].call_count if entry is None else entry.order
-        problem = Problem(finding, (order, rank), entry, settled)
+        problem = Problem(finding, (order, rank), entry, settled, said)
         self.problems.append(problem)
         return problem
-
-    def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if MISUSES[note.what].kind == "buffers":
-            self._report(rank, self._misuse(note, (rank,)))
-        elif len(self._silent) < MAX_LINES:
-            self._silent[note].add(rank)
-
-    def _misuse(self, note: MisuseNote, ranks: tuple[int, ...]) -> Finding:
-        """Return the finding on a misuse by these ranks."""
-        info = MISUSES[note.what]
-        is_error = info.kind == "buffers"
-        at = str(note.source_line) if is_error else self.line(note.source_line)
-        rows = [Row(ranks, note.did, at)]
-        if info.then:
-            rows.append(Row(ranks, info.then, str(note.then)))
-        what = f"{ranks_of(ranks)}: {info.what}"
-        level: Level = "error" if is_error else "warn"
-        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks, level=level)
-
-    def line(self, line: SourceLine) -> str:
-        """Return a source line as text, with the lines that tell it apart.
-
-        Callers are added up to the first that differs, or one if it is in another file.
-        """
-        inner, outer = zip(*{line.stack, *self.stacks.get((line.file, line.line), ())}, strict=True)
-        depth = _first_difference(outer) + 1
-        if not depth and line.callers and not line.callers[0].startswith(f"{line.name}:"):
-            depth = 1
-        at = _first_difference(inner)
-        text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
-        return FROM.join((text, *line.callers[:depth]))
-
-    def row(self, rank: int, call: RankCall, did: str = "") -> Row:
-        """Return the row of a call."""
-        return Row((rank,), did or str(call), self.line(call.source_line))
-
-    def rows(self, calls: Mapping[int, RankCall]) -> list[Row]:
-        """Return one row per call and line, with the ranks that made it."""
-        return merged([self.row(rank, calls[rank]) for rank in sorted(calls)])
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""
@@ -605,7 +456,7 @@ class Matcher:
                 last = calls.by_rank
         if not last:
             return ""
-        lines = {rank: self.line(call.source_line) for rank, call in last.items()}
+        lines = {rank: str(self.shown.line(call.source_line)) for rank, call in last.items()}
         usual, *others = ranks_by_value(lines)
         places = [lines[usual[0]]]
         places += (f"{lines[ranks[0]]} ({ranks_of(ranks).lower()})" for ranks in others)
@@ -627,7 +478,7 @@ class Matcher:
         if call.peer is not None:
             return self.pairing.awaited(entry, certain=certain)
         group = entry.group
-        own = group.numbers[entry.rank]
+        number = group.numbers[entry.rank]
         calls = entry.calls_there
         if calls is None:
             return ()
@@ -641,10 +492,10 @@ class Matcher:
             if rank != entry.rank
             and (
                 (
-                    call.receives_from(own, group.numbers[rank])
+                    call.receives_from(number, group.numbers[rank])
                     and (not makers or {entry.rank, rank} <= makers)
                 )
-                or (not certain and call.sends_to(own, group.numbers[rank]))
+                or (not certain and call.sends_to(number, group.numbers[rank]))
             )
         )
 
@@ -689,17 +540,3 @@ def _clashes(entry: Entry, calls: CallSet) -> bool:
         compare_parts({rank: other.call, entry.rank: call}, members) is not None
         for rank, other in calls.items()
     )
-
-
-def merged(rows: Sequence[Row]) -> list[Row]:
-    """Merge rows that differ only in their ranks."""
-    together: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        together.setdefault((row.did, row.source_line), []).extend(row.ranks)
-    return [Row(tuple(ranks), *said) for said, ranks in together.items()]
-
-
-def _first_difference(lines: Sequence[tuple[str, ...]]) -> int:
-    """Return the first index at which these differ, or -1."""
-    columns = enumerate(zip_longest(*lines))
-    return next((index for index, column in columns if len({*column}) > 1), -1)

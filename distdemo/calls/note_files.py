@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import UNREADABLE, EndNote, Writer
-from distdemo.calls.records import Comparison, Finding, Row, SourceLine
+from distdemo.calls.records import Finding, NoteComparison, SourceLine
 from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
@@ -134,7 +134,7 @@ def rank_of(path: Path) -> int:
     return -1 if match is None else int(match[1])
 
 
-def compare_recordings(paths: Iterable[Path]) -> Comparison:
+def compare_recordings(paths: Iterable[Path]) -> NoteComparison:
     """Compare the recordings of one world.
 
     Args:
@@ -146,6 +146,8 @@ def compare_recordings(paths: Iterable[Path]) -> Comparison:
     files, headers, unreadable = _headers(list(paths))
     size = headers[0].world_size
     judge = Judge(size)
+    absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
+    judge.matcher.unknown = frozenset(absent)
     for rank in unreadable:
         judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
     try:
@@ -157,10 +159,9 @@ def compare_recordings(paths: Iterable[Path]) -> Comparison:
             f"It takes more than {MEMORY_BYTES >> 20} MiB of memory.",
             "Record fewer calls: install() later, or run fewer steps.",
         ) from None
-    absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
     states = enumerate(judge.matcher.ranks)
     unended = {rank for rank, state in states if state.ended is None} & (set(files) - unread)
-    finding = _finding(judge, set(absent))
+    finding = _finding(judge)
     stopped = judge.matcher.stopped
     for ranks, did in (
         (unread, f"made {MAX_OPEN:,} calls that other ranks never made"),
@@ -169,7 +170,7 @@ def compare_recordings(paths: Iterable[Path]) -> Comparison:
     ):
         if ranks and not stopped:
             stopped = f"{ranks_of(tuple(ranks)).lower()} {did}"
-    return Comparison(
+    return NoteComparison(
         size,
         absent,
         tuple(sorted(unended)),
@@ -247,25 +248,17 @@ def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
     return set(positions)
 
 
-def _finding(judge: Judge, absent: set[int]) -> Finding | None:
+def _finding(judge: Judge) -> Finding | None:
     matcher = judge.matcher
     for state in matcher.ranks:
         matcher.accept_all(state)
     if any(state.lost for state in matcher.ranks):
         for rank, state in enumerate(matcher.ranks):
-            if state.ended is None and not state.lost and not state.blocked:
-                matcher.add(rank, EndNote("ended without an end note"))
-    running = {
-        rank: str(state.last.source_line) if state.last else ""
-        for rank, state in enumerate(matcher.ranks)
-        if state.ended is None
-    }
-    finding = judge.conclude(running)
+            is_unknown = rank in matcher.unknown
+            if state.ended is None and not (state.lost or state.blocked or is_unknown):
+                matcher.add(rank, EndNote("unknown"))
+    unended = (rank for rank, state in enumerate(matcher.ranks) if state.ended is None)
+    finding = judge.conclude(dict.fromkeys(unended))
     if finding is None or finding.kind != "stuck":
         return finding
-    what = f"At the end of the notes, {finding.what[0].lower()}{finding.what[1:]}"
-    rows = tuple(
-        Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
-        for row in finding.rows
-    )
-    return replace(finding, what=what, rows=rows)
+    return replace(finding, limit="At the end of the notes")

@@ -1,0 +1,154 @@
+"""Rules whose findings don't end the run: misused results, shifted calls and remarks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from distdemo.calls.match import findings
+from distdemo.calls.match.matcher import Matcher, Rule
+from distdemo.calls.match.rules import KINDS, MISUSES, remarks
+from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.state import CallSet, Entry
+from distdemo.calls.notes import CallNote, MisuseNote, Note, UnseenNote
+from distdemo.calls.records import Finding, Gap, Kind, Level, RankCall, Row, SourceLine
+from distdemo.launcher.verdict import ranks_of
+
+
+class MisuseRule(Rule):
+    """Misuses of a call's memory or result, as the ranks have noted them."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        super().__init__(matcher)
+        self._ranks: defaultdict[MisuseNote, set[int]] = defaultdict(set)
+        """Ranks of each misuse that is only a warning."""
+
+    def add(self, rank: int, note: Note, entry: Entry | None) -> None:
+        """Report a misuse of memory; remember others."""
+        if not isinstance(note, MisuseNote):
+            return
+        info = MISUSES[note.what]
+        if info.kind == "buffers":
+            self.matcher.report(rank, self._finding(note, (rank,), "error"), said=info.what)
+        elif len(self._ranks) < MAX_LINES:
+            self._ranks[note].add(rank)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a warning per misuse."""
+        for note, ranks in self._ranks.items():
+            yield self._finding(note, tuple(sorted(ranks)), "warn")
+
+    def _finding(self, note: MisuseNote, ranks: tuple[int, ...], level: Level) -> Finding:
+        info = MISUSES[note.what]
+        line = note.source_line
+        shown = line.alone if level == "error" else self.matcher.shown.line(line)
+        rows = [Row(ranks, note.did, shown, note.op)]
+        if info.then:
+            rows.append(Row(ranks, info.then, note.then.alone))
+        what = f"{ranks_of(ranks)}: {info.what}"
+        return Finding(info.kind, what, tuple(rows), "", info.rule, ranks, level=level)
+
+
+class UnwaitedRule(Rule):
+    """Calls that ranks which have returned never waited for."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a warning if there is no error."""
+        matcher = self.matcher
+        done = (rank for rank, state in enumerate(matcher.ranks) if state.returned)
+        rows = tuple(findings.unwaited(matcher, done, passed=False))
+        if rows and not matcher.problems:
+            ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
+            info = MISUSES["unwaited"]
+            what = f"{ranks_of(ranks)}: {info.what}"
+            yield Finding(info.kind, what, rows, "", info.rule, ranks, level="warn")
+
+
+class ShiftRule(Rule):
+    """Calls that agree, but may have matched the wrong ones."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a warning per such call of each group."""
+        for group in self.matcher.groups.values():
+            opened = (calls.by_rank for calls in group.open)
+            yield from group.lines.warnings(group.name, opened, self.matcher.shown)
+
+
+class RemarkRule(Rule):
+    """Calls that may be right, depending on how their results are used."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        super().__init__(matcher)
+        self._calls: dict[tuple[Kind, str, str, SourceLine], dict[int, RankCall]] = {}
+        """Calls by kind, text, rule and line."""
+
+    def add(self, rank: int, note: Note, entry: Entry | None) -> None:
+        """Look at the arguments of a call."""
+        if isinstance(note, CallNote) and entry is not None:
+            call = entry.call
+            group = entry.group
+            size = len(group.members)
+            for kind, what, rule in remarks(call, group.numbers[rank], size, group.backend):
+                self._remark(kind, what, rule, {rank: call})
+
+    def agreed(self, entries: CallSet) -> None:
+        """Compare the devices of the tensors in a call."""
+        calls = entries.by_rank
+        if len({call.device for call in calls.values()}) > 1:
+            what = f"{calls[min(calls)].op} got tensors on different devices."
+            self._remark("device", what, KINDS["device"].rule, calls)
+
+    def _remark(self, kind: Kind, what: str, rule: str, calls: Mapping[int, RankCall]) -> None:
+        """Remember calls of these ranks, by the line of the first one."""
+        key = kind, what, rule, calls[min(calls)].source_line
+        if key in self._calls or len(self._calls) < MAX_LINES:
+            self._calls[key] = {**calls, **self._calls.get(key, {})}
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a note per line and remark."""
+        for (kind, what, rule, _), calls in self._calls.items():
+            ranks = tuple(sorted(calls))
+            rows = self.matcher.shown.rows(calls)
+            if kind == "device":
+                rows = [
+                    replace(row, did=f"{row.did} on {device}")
+                    for device in sorted({call.device for call in calls.values()})
+                    for row in self.matcher.shown.rows(
+                        {rank: call for rank, call in calls.items() if call.device == device}
+                    )
+                ]
+            text = f"{ranks_of(ranks)}: {what}"
+            yield Finding(kind, text, tuple(rows), "", rule, ranks, level="note")
+
+
+class UnseenRule(Rule):
+    """What ranks couldn't look at: no findings, but gaps."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        super().__init__(matcher)
+        self._counts: defaultdict[UnseenNote, dict[int, int]] = defaultdict(dict)
+        """Number of calls or tensors by rank, for each note without its own number."""
+
+    def add(self, rank: int, note: Note, entry: Entry | None) -> None:
+        """Remember what a rank couldn't look at."""
+        if isinstance(note, UnseenNote) and len(self._counts) < MAX_LINES:
+            self._counts[replace(note, count=0)][rank] = note.count
+
+    def gaps(self, asked: Collection[str]) -> tuple[Gap, ...]:
+        """Return the gaps in the order of the first notes.
+
+        Args:
+            asked: Kinds of gaps that the user asked about.
+        """
+        return tuple(
+            Gap(
+                note.what,
+                note.names,
+                self.matcher.shown.line(note.source_line),
+                tuple(sorted(counts)),
+                sum(counts.values()),
+                note.what in asked,
+            )
+            for note, counts in self._counts.items()
+        )
