@@ -95,7 +95,7 @@ class Recorder(Listener):
         self._model.names.install()
         OBSERVER.add(self, self._safely)
         add_hook(BaseProcess, "start", before=lambda *_: self._note_line("started"))
-        add_hook(DeviceMesh, "__init__", before=lambda mesh, *_, **__: self._meshes.append(mesh))
+        add_hook(DeviceMesh, "__init__", before=self._add_mesh)
         os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiled code would call no hooks
         dynamo: Any = sys.modules.get("torch._dynamo")
         if dynamo is not None:
@@ -129,6 +129,10 @@ class Recorder(Listener):
     def _add(self, field: str, value: Any) -> None:
         """Add a value to one of the lists in this rank's notes, once."""
         self._lists[field][value] = None
+
+    def _add_mesh(self, mesh: DeviceMesh, /, *_: object, **__: object) -> None:
+        """Remember a mesh that the program makes, whose arguments may have any names."""
+        self._meshes.append(mesh)
 
     def _note_line(self, field: str) -> None:
         """Note the first line of the user that did something."""

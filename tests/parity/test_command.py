@@ -538,7 +538,7 @@ from torch.distributed.fsdp import fully_shard
 
 with torch.no_grad():
     net[0].bias[3:] -= 100  # the gradient of these rows is zero, on the second rank all of it
-fully_shard(net, mesh=dist.device_mesh.init_device_mesh("cpu", (size,)))
+fully_shard(net, mesh=dist.device_mesh.DeviceMesh(device_type="cpu", mesh=torch.arange(size)))
 for _ in range(3):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     optimizer.zero_grad()
