@@ -460,7 +460,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReport:
-    """What was compared of the tensors that ranks train. Lists have their paths.
+    """Tensors of the ranks that were compared, and those that were not. Lists have their paths.
 
     Attributes:
         parameters: Number of tensors that were compared.

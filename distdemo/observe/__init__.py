@@ -1,1 +1,1 @@
-"""What a program does in this rank: hooks on modules, optimizers and backward passes, as events."""
+"""Observe a program in this rank: hooks on modules, optimizers and backward passes, as events."""

@@ -41,7 +41,7 @@ FAR = 1e-3  # relative difference of norms that rounding doesn't explain
 ShownLine = Callable[[SourceLine], SourceLine]
 """Function that returns a source line with the lines around it that tell it apart."""
 Why = Literal["declared", "lasted", "start"]
-"""Why ranks count as replicas; see the module."""
+"""Reason for which ranks count as replicas; see the module."""
 STRENGTH: tuple[Why, ...] = ("declared", "lasted", "start")
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
 OTHER_ORDER = (
@@ -250,7 +250,7 @@ def after_step(steps: float) -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """What ranks train, and when it was equal on which ranks.
+    """Tensors that ranks train, and when they were equal on which ranks.
 
     Attributes:
         is_strict: True if parameters that differ are an error.

@@ -74,7 +74,7 @@ class Held:
 
 @dataclass(eq=False, slots=True)
 class Trained:
-    """What one optimizer trains, or the program by hand.
+    """Tensors that one optimizer trains, or the program by hand.
 
     Attributes:
         note: Facts about its steps.
@@ -283,7 +283,7 @@ class Ledger(Listener):
         for held, parameter in zip(trained.held, parameters, strict=False):
             held.version = version_of(parameter)
         trained.alive = parameters
-        if self._alive[-1:] == [trained]:  # the program has left the others, or comes back to them
+        if self._alive[-1:] == [trained]:  # the program has left the rest, or comes back to it
             for other in self._alive[:-1]:
                 other.alive = []
             self._alive = [trained]

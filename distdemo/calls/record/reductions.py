@@ -54,7 +54,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What calls since the latest step of an optimizer did to its parameters, which have indices.
+    """Effects of the calls since the latest step of an optimizer on its parameters, by index.
 
     Attributes:
         written: Groups on which a call made a parameter equal, by its index.
