@@ -468,11 +468,12 @@ def _sketch(tensor: Tensor, dims: Iterable[int]) -> Sketch:
 def _sums(tensor: Tensor) -> tuple[Numbers, Numbers]:
     """Return sums and sums of squares over all dimensions but the last."""
     width = tensor.shape[-1]
+    rows = tensor.reshape(tensor.numel() // max(width, 1), width)
     if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
-        array = tensor.reshape(-1, width).to("cpu", torch.float64, copy=True).numpy()
+        array = rows.to("cpu", torch.float64, copy=True).numpy()
         return array.sum(0), np.square(array).sum(0)
     total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
-    for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
+    for piece in torch.split(rows, max(1, PIECE // width)):
         exact = piece.double()
         total[0] += exact.sum(0)
         total[1] += exact.square().sum(0)
