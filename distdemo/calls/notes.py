@@ -15,7 +15,7 @@ A repeated call (same line, same arguments) is written as its number only::
     r                                      # the call or wait returned (r 2: with data of rank 2)
     f                                      # it raised; u: before torch accepted the call
     x                                      # this thread has ended (x +: and others haven't called)
-    X "why"                                # recording stopped, but the program continues
+    X {"why": ...}                         # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
     P {"path": "0.weight", ...}            # description of a tensor that it trains; see TensorNote
     S {"moment": "step", ...}              # samples of such tensors; see Samples
@@ -42,7 +42,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
 from distdemo.calls.records import Misuse, RankCall, SourceLine, Unseen
@@ -170,15 +170,15 @@ class Writer:
         return number
 
 
-def json_line(start: str, record: object) -> str:
-    """Return a line that begins with a letter and numbers and ends with a record."""
-    fields = encode(record, decodable=True)
-    return f"{start} {json.dumps(fields, separators=(',', ':'))}"
+def note_line(note: object, *numbers: int) -> str:
+    """Return the line of a note: its letter, numbers and fields.
 
-
-def call_line(number: int, group: int, call: RankCall) -> str:
-    """Return the line that defines a call."""
-    return json_line(f"C {number} {group}", call)
+    Args:
+        note: The note, or call to define.
+        numbers: Number of the group, if the note is about one; of a call, also its own number.
+    """
+    fields = json.dumps(encode(note, decodable=True), separators=(",", ":"))
+    return " ".join([LETTERS[type(note)], *map(str, numbers), fields])
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,8 +417,9 @@ class TrainingNote:
         steps: Number of its steps so far.
         without_gradient: Number of those in which no parameter had a gradient.
         unreduced: Number of those whose gradients no call reduced.
-        why: Reason for these: DDP was ``not called``, ``no_sync``, or ``unused NAME``; empty if
-            unknown.
+        why: Reason for these: DDP was not called, its backward passes ran in ``no_sync``, or a
+            parameter had no gradient and was unused; empty if unknown.
+        unused: Name of this parameter.
         joined: True if a step was made within DDP's ``join()``, so that ranks may make different
             numbers of steps.
     """
@@ -429,7 +430,8 @@ class TrainingNote:
     steps: int = 0
     without_gradient: int = 0
     unreduced: int = 0
-    why: str = ""
+    why: Literal["", "not called", "no_sync", "unused"] = ""
+    unused: str = ""
     joined: bool = False
 
 
@@ -519,10 +521,20 @@ class Destruction:
     kept: bool = False
 
 
-TRAINING_NOTES = {"P": TensorNote, "S": Samples, "T": TrainingNote, "L": SamplerNote}
-"""Records about what the rank trains, by the first letter of their lines."""
-GROUP_NOTES = {"R": Check, "V": Gradients, "D": Destruction}
-"""Records about a group, by the first letter of their lines."""
+NOTES: dict[str, Any] = {
+    "X": StopNote,
+    "B": MisuseNote,
+    "U": UnseenNote,
+    "P": TensorNote,
+    "S": Samples,
+    "T": TrainingNote,
+    "L": SamplerNote,
+    "E": EndNote,
+}
+"""Notes by the first letter of their lines."""
+GROUP_NOTES: dict[str, Any] = {"R": Check, "V": Gradients, "D": Destruction}
+"""Notes about a group, likewise."""
+LETTERS = {kind: letter for letter, kind in {**NOTES, **GROUP_NOTES, "C": RankCall}.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,20 +619,12 @@ class Reader:
                 return HandleNote(_number(rest), dropped=start == "d")
             case "x":
                 return ThreadEndNote(thread, rest == "+")
-            case "X":
-                return StopNote(_json(str, rest))
-            case "B":
-                return _json(MisuseNote, rest)
-            case "U":
-                return _json(UnseenNote, rest)
-            case "E":
-                return _json(EndNote, rest)
-            case "P":
-                tensor = _json(TensorNote, rest)
-                return replace(tensor, keys=tuple(self._groups[number] for number in tensor.groups))
-            case "S" | "T" | "L":
-                return _json(TRAINING_NOTES[start], rest)
-            case "R" | "V" | "D":
+            case _ if start in NOTES:
+                read: Note = _json(NOTES[start], rest)
+                if isinstance(read, TensorNote):
+                    read = replace(read, keys=tuple(self._groups[number] for number in read.groups))
+                return read
+            case _ if start in GROUP_NOTES:
                 name, text = rest.split(" ", 1)
                 return GroupNote(self._groups[int(name)], _json(GROUP_NOTES[start], text))
             case "G":

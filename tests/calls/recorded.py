@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from calls.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
 
 from distdemo.calls.inspector import Inspector
-from distdemo.calls.notes import json_line
+from distdemo.calls.notes import note_line
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Finding, Notes
 from distdemo.launcher import workers
@@ -73,7 +73,7 @@ def sanitized(name: str, *, buffers: bool) -> Run:
     for rank, state in enumerate(inspector.judge.matcher.ranks):
         is_over = state.ended is not None and not isinstance(report.outcomes[rank], Returned)
         if is_over and rank not in cut_off and "\nE " not in texts[rank]:  # it died
-            texts[rank] += f"{json_line('E', state.ended)}\n"
+            texts[rank] += f"{note_line(state.ended)}\n"
     return report, findings, texts
 
 

@@ -15,7 +15,7 @@ from distdemo.calls import notes as texts
 from distdemo.calls.inspector import MIN_RING, Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import check_arguments
-from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line, shared
+from distdemo.calls.notes import HEAD, Reader, Ring, Writer, note_line, shared
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.text import advice, headline
 from distdemo.calls.timeline import Timeline
@@ -35,8 +35,8 @@ def definitions(rank: int) -> str:
     """Return a rank's definitions: calls of all ranks, and one of its pair."""
     pair = [rank // 2 * 2, rank // 2 * 2 + 1]
     lines = [f"G 0 0 gloo {list(range(N))}", f"G 1 0 gloo {pair}"]
-    lines += [call_line(0, 0, reduction(10)), call_line(1, 0, reduction(20 + rank))]
-    lines += [call_line(2, 1, reduction(30)), call_line(3, 0, reduction(40, f"of {rank}"))]
+    lines += [note_line(reduction(10), 0, 0), note_line(reduction(20 + rank), 1, 0)]
+    lines += [note_line(reduction(30), 2, 1), note_line(reduction(40, f"of {rank}"), 3, 0)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -72,7 +72,7 @@ def test_ranks_of_a_group_are_shown_as_global_ranks() -> None:
     for rank in (2, 3):
         line = SourceLine("train.py", 50, "step")
         call = RankCall("broadcast", line, "float32", (8,), 8, "cpu", root=rank - 2)
-        judge.feed(rank, f"{call_line(4, 1, call)}\n4\n".encode())
+        judge.feed(rank, f"{note_line(call, 4, 1)}\n4\n".encode())
     finding = known(judge.conclude())
     assert [row.did for row in finding.rows] == [
         "broadcast(float32[8], root 2)",
@@ -104,12 +104,12 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     kept: list[bytes] = []
     writer = Writer(kept.append, timed=True)
     background = RankCall("all_reduce", SourceLine("train.py", 9), "float32", (8,), 8, sync=False)
-    lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, reduction(5)), call_line(1, 0, background)]
+    lines = ["G 0 0 gloo [0, 1]", note_line(reduction(5), 0, 0), note_line(background, 1, 0)]
     clock = iter(range(1_000_000, 10**9, 1_000_000))
     monkeypatch.setattr(time, "time_ns", lambda: next(clock))
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
-    writer.write(texts.json_line("E", texts.EndNote("returned")))
+    writer.write(texts.note_line(texts.EndNote("returned")))
     timeline = Timeline(tmp_path / "calls.json")
     for at, note in Reader().read(b"".join(kept)):
         timeline.add(1, at, note)
@@ -156,7 +156,7 @@ def test_calls_beyond_the_limit_are_counted_together(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (texts.json_line("X", "it said so"), "rank 1: it said so"),
+        (texts.note_line(texts.StopNote("it said so")), "rank 1: it said so"),
         ("9", "rank 1: its notes can't be read"),
     ],
 )
@@ -248,7 +248,7 @@ def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> Non
 def test_the_one_rank_behind_of_many_is_named_with_its_place() -> None:
     many, late = 200, 99
     judge = Judge(many)
-    group, call = f"G 0 0 gloo {list(range(many))}\n", f"{call_line(0, 0, reduction(10))}\n0\n"
+    group, call = f"G 0 0 gloo {list(range(many))}\n", f"{note_line(reduction(10), 0, 0)}\n0\n"
     for rank in range(many):
         judge.feed(rank, (group + call + ("a\nr\n" + "0\n" * (rank != late))).encode())
     finding = known(judge.conclude(dict.fromkeys(range(many), LOADER)))
@@ -298,16 +298,16 @@ REFUSED = SourceLine("train.py", 50, "step")
 ENDS = {
     "caught": ("0\nr", None),
     "raised": (
-        texts.json_line("E", texts.EndNote("raised", "RuntimeError", "no", source_line=REFUSED)),
+        texts.note_line(texts.EndNote("raised", "RuntimeError", "no", source_line=REFUSED)),
         "argument",
     ),
     "raised another": (
-        texts.json_line(
-            "E", texts.EndNote("raised", "ValueError", "3", source_line=SourceLine("a.py", 9))
+        texts.note_line(
+            texts.EndNote("raised", "ValueError", "3", source_line=SourceLine("a.py", 9))
         ),
         None,
     ),
-    "given up": (texts.json_line("E", texts.EndNote("exited", exit_code=1)), "argument"),
+    "given up": (texts.note_line(texts.EndNote("exited", exit_code=1)), "argument"),
 }
 
 
@@ -315,7 +315,7 @@ ENDS = {
 def test_a_rejected_call_is_reported_if_the_program_ends_because_of_it(how: str) -> None:
     rest, kind = ENDS[how]
     judge = judged("0\nr\n")
-    bad = call_line(4, 0, RankCall("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
+    bad = note_line(RankCall("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9), 4, 0)
     for again in range(2):  # each poll sees it in such a call
         for rank in range(N):
             judge.feed(rank, f"{'' if again else bad}\n4\n".lstrip("\n").encode())
@@ -340,7 +340,7 @@ def test_a_late_rejection_is_no_mismatch(refused: RankCall, then: int, clock: li
     Their next call is a different one, the same from a different line, or exactly the same.
     """
     judge = judged("0\nr\n")
-    bad = call_line(4, 0, refused)
+    bad = note_line(refused, 4, 0)
     for rank in range(N):
         judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\na\n".encode() * (rank < N - 1))
     for _ in range(2):
@@ -387,7 +387,7 @@ def exchanged(sender: str, receiver: str, backend: str = "gloo") -> Judge:
     judge = Judge(2)
     barrier = RankCall("barrier", SourceLine("train.py", 80), sync=True)
     for rank, (call, rest) in enumerate([(MESSAGE, sender), (RECEIVE, receiver)]):
-        notes = [f"G 0 0 {backend} [0, 1]", call_line(0, 0, call), call_line(1, 0, barrier), rest]
+        notes = [f"G 0 0 {backend} [0, 1]", note_line(call, 0, 0), note_line(barrier, 1, 0), rest]
         judge.feed(rank, "".join(f"{line}\n" for line in notes).encode())
     return judge
 
@@ -448,7 +448,7 @@ def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
         judge = Judge(2)
         for rank, strides in enumerate([(), (1, 2)]):
             call = replace(reduction(10), shape=(2, 4), strides=strides)
-            lines = f"G 0 0 {backend} [0, 1]\n{call_line(0, 0, call)}\n0\na\n"
+            lines = f"G 0 0 {backend} [0, 1]\n{note_line(call, 0, 0)}\n0\na\n"
             judge.feed(rank, lines.encode())
         finding = judge.conclude()
         found[backend] = finding and (finding.kind, finding.ranks)
@@ -458,7 +458,7 @@ def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
 def test_tensors_on_different_devices_are_a_note() -> None:
     judge = Judge(2)
     for rank, device in enumerate(["cpu", "cuda"]):
-        line = call_line(0, 0, replace(reduction(10), device=device))
+        line = note_line(replace(reduction(10), device=device), 0, 0)
         judge.feed(rank, f"G 0 0 gloo [0, 1]\n{line}\n0\na\n".encode())
     assert judge.conclude() is None
     (note,) = judge.notes()
@@ -472,7 +472,7 @@ def test_a_list_with_one_tensor_several_times_is_a_note() -> None:
     gather = RankCall("all_gather", SourceLine("a.py", 3), "float32", (4,), 4, "cpu")
     gather = replace(gather, receive_counts=(4, 4), aliased=True)
     for rank in range(2):
-        line = call_line(0, 0, gather)
+        line = note_line(gather, 0, 0)
         judge.feed(rank, f"G 0 0 gloo [0, 1]\n{line}\n0\na\n0\na\n".encode())
     assert judge.conclude() is None
     (note,) = judge.notes()

@@ -231,13 +231,13 @@ def test_facts_tell_where_a_difference_comes_from() -> None:
     ("why", "text", "advice"),
     [
         ("not called", "the DDP module was never called", "Call the wrapper"),
-        ("unused v", "DDP didn't finish its reduction", "v got no gradient"),
+        ("unused", "DDP didn't finish its reduction", "v got no gradient"),
         ("", "no call carried a gradient", "Reduce the gradients"),
     ],
 )
 def test_steps_without_a_reduction_are_the_cause(why: str, text: str, advice: str) -> None:
     ranks = Ranks(*ALL)
-    ranks.train(steps=4, unreduced=3, why=why)
+    ranks.train(steps=4, unreduced=3, why=why, unused="v")
     ranks.step(0, "aaaa")
     ranks.step(1, "bcde")
     (finding,) = ranks.findings

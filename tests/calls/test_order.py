@@ -10,7 +10,7 @@ from processes import Start
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
-from distdemo.calls.notes import call_line
+from distdemo.calls.notes import note_line
 from distdemo.calls.record.hooks import delays
 from distdemo.calls.records import RankCall, SourceLine
 
@@ -89,7 +89,7 @@ def test_a_tag_is_an_error_if_nccl_would_give_another_message(
         for number, tag in enumerate(tags):
             line = SourceLine("a.py", number + 1)
             call = RankCall(op, line, "float32", (4,), 4, "cpu", peer=1 - rank, tag=tag, sync=False)
-            notes += [call_line(number, 0, call), str(number), "a", f"w {number}"]
+            notes += [note_line(call, number, 0), str(number), "a", f"w {number}"]
         judge.feed(rank, "".join(f"{note}\n" for note in notes).encode())
     finding = judge.conclude()
     assert (finding and finding.kind) == kind
@@ -105,7 +105,7 @@ def warned(notes: list[list[str]], *members: str) -> list[tuple[int, ...]]:
     definitions = [f"G {number} {number} gloo {ranks}" for number, ranks in enumerate(members)]
     for number in range(len(members)):
         call = RankCall("all_reduce", SourceLine("a.py", number), sync=False)
-        definitions.append(call_line(number, number, call))
+        definitions.append(note_line(call, number, number))
     results = []
     for order in (range(len(notes)), range(len(notes) - 1, -1, -1)):
         judge = Judge(len(notes))
@@ -171,7 +171,7 @@ def test_waits_are_counted_from_the_notes() -> None:
         RankCall("all_reduce", line, "float32", (8,), 8, "cpu", "sum", sync=False),
         RankCall("broadcast", line, "float32", (8,), 8, "cpu", root=0),
     )
-    lines = [call_line(number, 0, call) for number, call in enumerate(calls)]
+    lines = [note_line(call, number, 0) for number, call in enumerate(calls)]
     definitions = "".join(f"{each}\n" for each in ["G 0 0 gloo [0, 1]", *lines])
     judge = Judge(2)
     # Rank 1 is 30 µs late, then 10 µs of which rank 0 waits for 4, and its root is never late.

@@ -11,7 +11,7 @@ import pytest
 from processes import Start
 
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.notes import EndNote, call_line, json_line
+from distdemo.calls.notes import EndNote, note_line
 from distdemo.calls.records import Finding, RankCall, SourceLine
 
 PROGRAMS = Path(__file__).with_name("shifted.py")
@@ -123,10 +123,10 @@ def judged(programs: list[str], order: int) -> Judge:
     for program in programs:
         numbers = {mark: number for number, mark in enumerate(sorted({*program.split()}))}
         lines = [f"G 0 0 gloo {list(range(len(programs)))}"]
-        lines += [call_line(number, 0, call(mark)) for mark, number in numbers.items()]
+        lines += [note_line(call(mark), number, 0) for mark, number in numbers.items()]
         for mark in program.split():
             lines += [f"{numbers[mark]}", "a", "r"]
-        notes.append([*lines, json_line("E", EndNote("returned"))])
+        notes.append([*lines, note_line(EndNote("returned"))])
     ranks = [rank for rank, lines in enumerate(notes) for _ in lines]
     random.Random(order).shuffle(ranks)
     rest = [iter(lines) for lines in notes]
@@ -228,7 +228,7 @@ def test_calls_that_are_meant_to_match_are_silent(size: int) -> None:
 def test_a_deadlock_of_calls_on_two_groups_has_an_earlier_cause() -> None:
     """Rank 0 makes a call of its own, and then another one waits for it on a pair."""
     judge = Judge(4)
-    lines = [call_line(0, 0, call("7")), call_line(1, 1, call("8")), call_line(2, 0, call("9"))]
+    lines = [note_line(call("7"), 0, 0), note_line(call("8"), 1, 1), note_line(call("9"), 2, 0)]
     for rank, notes in enumerate(["2 a r 0 a", "0 a r 1 a", "0 a r 1 a r 0 a", "0 a r 1 a r 0 a"]):
         pair = [rank // 2 * 2, rank // 2 * 2 + 1]
         text = "\n".join(["G 0 0 gloo [0, 1, 2, 3]", f"G 1 0 gloo {pair}", *lines, *notes.split()])
@@ -243,7 +243,7 @@ def test_a_call_that_ranks_never_make_has_an_earlier_cause() -> None:
     """The others compute when the world is stopped."""
     judge = Judge(2)
     for rank, notes in enumerate(["0 a r 1 a r 0 a r 0 a", "0 a r 0 a r 0 a r"]):
-        lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, call("7")), call_line(1, 0, call("9"))]
+        lines = ["G 0 0 gloo [0, 1]", note_line(call("7"), 0, 0), note_line(call("9"), 1, 0)]
         judge.feed(rank, "".join(f"{line}\n" for line in (*lines, *notes.split())).encode())
     finding = judge.conclude({0: None, 1: SourceLine("train.py", 20)})
     assert finding is not None

@@ -15,7 +15,7 @@ from torch._C import _distributed_c10d as cpp
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.note_files import compare_recordings
-from distdemo.calls.notes import EndNote, UnseenNote, json_line
+from distdemo.calls.notes import EndNote, UnseenNote, note_line
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Notes, SourceLine
 from distdemo.launcher.local import run_world
@@ -53,7 +53,7 @@ def test_what_several_ranks_met_is_merged() -> None:
     for rank, counts in enumerate(((1, 5), (1,))):
         for count in counts:
             note = UnseenNote("tensors", ("weight",), line, count)
-            judge.feed(rank, f"{json_line('U', note)}\n".encode())
+            judge.feed(rank, f"{note_line(note)}\n".encode())
     judge.read()
     (unseen,) = judge.gaps()
     assert (unseen.ranks, unseen.count, unseen.source_line) == ((0, 1), 6, line)
@@ -64,7 +64,7 @@ def test_only_the_rank_knows_whether_it_lost_a_peer() -> None:
     for is_lost in (False, True):
         judge = Judge(2)
         end = EndNote("raised", "ConnectionRefusedError", lost_peer=is_lost)
-        judge.feed(0, f"{json_line('E', end)}\n".encode())
+        judge.feed(0, f"{note_line(end)}\n".encode())
         judge.read()
         state = judge.matcher.ranks[0]
         assert (state.lost, state.ended is None) == (is_lost, is_lost)

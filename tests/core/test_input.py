@@ -27,8 +27,7 @@ from distdemo.calls.notes import (
     Destruction,
     EndNote,
     MisuseNote,
-    call_line,
-    json_line,
+    note_line,
 )
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.calls.text import calls_text
@@ -135,11 +134,11 @@ def lines(rank: int) -> list[str]:
     return [
         f"H {json.dumps({'rank': rank, 'world_size': 2, 'host': 'h'})}",
         *(f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"),
-        *(call_line(number, 0, call) for number, call in enumerate(CALLS)),
+        *(note_line(call, number, 0) for number, call in enumerate(CALLS)),
         *("0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"),
-        *(f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))),
-        *(json_line(f"D {group}", Destruction(HERE, FAILING)) for group in (0, 1)),
-        json_line("E", EndNote("returned", source_line=HERE)),
+        *(f"t{10**15} @1 6", "@1 u", note_line(MisuseNote("x", HERE))),
+        *(note_line(Destruction(HERE, FAILING), group) for group in (0, 1)),
+        note_line(EndNote("returned", source_line=HERE)),
     ]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, RAS, STACK, dump, entry
 from processes import Start
 
-from distdemo.calls.notes import EndNote, call_line, json_line
+from distdemo.calls.notes import EndNote, note_line
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.errors import UsageError
 from distdemo.postmortem import files
@@ -37,9 +37,9 @@ def record(path: Path, rank: int, reduce_op: str, size: int = 2) -> None:
     call = RankCall("all_reduce", SourceLine("train.py", 3), "float32", (4,), 4, "cpu", reduce_op)
     header = json.dumps({"rank": rank, "world_size": size, "host": path.parent.name})
     group = f"G 0 0 gloo {[*range(size)]}"
-    notes = [f"H {header}", group, call_line(0, 0, call), "0", "a", "r"]
+    notes = [f"H {header}", group, note_line(call, 0, 0), "0", "a", "r"]
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join([*notes, json_line("E", EndNote("returned")), ""]), encoding="utf-8")
+    path.write_text("\n".join([*notes, note_line(EndNote("returned")), ""]), encoding="utf-8")
 
 
 def test_recordings_in_several_folders_are_judged_together(

@@ -72,7 +72,7 @@ MIXED = "The program changes these parameters between steps, so they may be mean
 ROUNDED = "The difference is no larger than rounding."
 UNREDUCED = "No call reduced their gradients. Shards and experts are meant to differ."
 WHY = {
-    "not": ("the DDP module was never called", "Call the wrapper, not model.module."),
+    "not called": ("the DDP module was never called", "Call the wrapper, not model.module."),
     "no_sync": (
         "their backward passes ran in no_sync()",
         "Leave no_sync() for the last backward pass before each step.",
@@ -83,7 +83,7 @@ WHY = {
     ),
     "": ("no call carried a gradient", "Reduce the gradients between backward() and step()."),
 }
-"""Reason for a step without a reduction, and advice, by the first word of `TrainingNote.why`."""
+"""Reason for a step without a reduction, and advice, by `TrainingNote.why`."""
 Ranks = frozenset[int]
 
 
@@ -594,14 +594,13 @@ class Ledger:
 
     def _unreduced(self, note: TrainingNote, splits: Sequence[Split], line: ShownLine) -> Finding:
         """Return the finding on an optimizer that made steps without a reduction."""
-        word, _, name = note.why.partition(" ")
-        why, advice = WHY.get(word, WHY[""])
+        why, advice = WHY[note.why]
         ranks = tuple(sorted(splits[0].ranks))
         count = self._unreduced_steps(splits[0])
         what = f"{ranks_of(ranks)}: {count:,} of {plural(note.steps, 'step')} changed "
         what += f"parameters without a reduction; {why}."
         names = some([split.tensor.path for split in splits])
-        rule = f"{advice.format(name)} Parameters now differ: {names}."
+        rule = f"{advice.format(note.unused)} Parameters now differ: {names}."
         rows = splits[0].rows(line)
         return Finding("unreduced", what, rows, "", rule, ranks, level=self.level)
 

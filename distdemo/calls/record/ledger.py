@@ -260,8 +260,8 @@ class Ledger(Listener):
         dtensors = {group for note in pieces for group in note.groups}
         is_reduced = bool(reduced | dtensors) or carried.largest >= largest > 0
         if not is_reduced and any(g is not None for g in gradients):
-            why = self._why(parameters)
-            note = replace(note, unreduced=note.unreduced + 1, why=why)
+            why, unused = self._why(parameters)
+            note = replace(note, unreduced=note.unreduced + 1, why=why, unused=unused)
         trained.note = replace(note, steps=note.steps + 1)
         if due:
             self._write(trained.note)
@@ -527,19 +527,19 @@ class Ledger(Listener):
                     held.steps = self.steps
                     self._sample([(held, buffer)], training)
 
-    def _why(self, parameters: Sequence[Tensor]) -> str:
-        """Return why DDP didn't reduce the gradients of a step; empty without DDP."""
+    def _why(self, parameters: Sequence[Tensor]) -> tuple[Any, str]:
+        """Return `TrainingNote.why` and `unused` of a step whose gradients no call reduced."""
         module = next(filter(None, map(self.module_of, parameters)), None)
         if module is None or module._comm_hooks:  # a hook may reduce in its own way
-            return ""
+            return "", ""
         if not getattr(module, "_lazy_init_ran", True):
-            return "not called"
+            return "not called", ""
         may_be_unused = module.find_unused_parameters or module.static_graph
         for parameter in () if may_be_unused else module.parameters():
             if parameter.requires_grad and parameter.grad is None:
                 (name,) = self.names.of([parameter], "DDP")
-                return f"unused {name.path}"
-        return "no_sync"
+                return "unused", name.path
+        return "no_sync", ""
 
 
 def _parameters_of(optimizer: Optimizer) -> list[Tensor]:

@@ -26,16 +26,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import (
-    GROUP_NOTES,
-    MAX_KNOWN,
-    TRAINING_NOTES,
-    EndNote,
-    MisuseNote,
-    UnseenNote,
-    Writer,
-    json_line,
-)
+from distdemo.calls.notes import MAX_KNOWN, EndNote, StopNote, UnseenNote, Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
@@ -150,19 +141,19 @@ class Recorder(Listener):
         """Sends and receives whose handles were dropped since the last note."""
         self._unseen: dict[tuple[Unseen, tuple[str, ...]], UnseenNote] = {}
         guard = partial(self.beside, "buffers")
-        self.buffers = BufferWatch(guard, self.record_misuse) if buffers else None
-        self.in_place = InPlace(self.record_misuse, self.record_unseen)
+        self.buffers = BufferWatch(guard, self.record) if buffers else None
+        self.in_place = InPlace(self.record, self.record_unseen)
         self.reductions = Reductions(self.record_on_group)
         self.ledger = Ledger(
             replicas,
             self._number_of,
-            self.record_training,
+            self.record,
             self.record_on_group,
             self.reductions,
             self.record_unseen,
         )
         self.steps = Steps(self.safely, self.ledger.module_of)
-        self.samplers = Samplers(self.safely, self.steps, self.record_training, self.record_misuse)
+        self.samplers = Samplers(self.safely, self.steps, self.record, self.record)
         self.observer: CallObserver | None = None
         self.off = False
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
@@ -210,7 +201,7 @@ class Recorder(Listener):
             return
         self.off = True
         try:
-            self._write(json_line("X", why[:MAX_ERROR_CHARS]))
+            self._write(notes.note_line(StopNote(why[:MAX_ERROR_CHARS])))
         except (OSError, ValueError):  # the launcher can't be told
             write_message(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
@@ -369,7 +360,7 @@ class Recorder(Listener):
                     self._forget_calls()
                 self._calls[key] = number = len(self._calls)
                 group = groups.get("" if "" in groups else call.device or "cpu", 0)
-                self._writer.write(notes.call_line(number, group, call))
+                self._writer.write(notes.note_line(call, number, group))
                 self._code_refs += (frame.f_code for frame in stack)
             text = str(number) if step < 0 else f"{number} {step}"
             index = self._writer.write(text, is_call=True)
@@ -585,9 +576,9 @@ class Recorder(Listener):
 
     # ----------------------------------------------------------------------------- tensors, the end
 
-    def record_misuse(self, misuse: MisuseNote) -> None:
-        """Record a misuse of a call's memory."""
-        self._write(json_line("B", misuse))
+    def record(self, note: object) -> None:
+        """Record a misuse of a call's memory, or what the rank trains."""
+        self._write(notes.note_line(note))
 
     def record_unseen(self, what: Unseen, names: Iterable[str], count: int = 1) -> None:
         """Record something that can't be looked at; repeated ones are counted until the end."""
@@ -597,11 +588,11 @@ class Recorder(Listener):
             if known is not None:
                 note = self._unseen[key] = replace(known, count=known.count + count)
                 if note.count & (note.count - 1) == 0:  # the rank may not reach its end
-                    self._write(json_line("U", note))
+                    self.record(note)
             elif len(self._unseen) < MAX_UNSEEN:
                 line = replace(frames.source_line(), within="")
                 note = self._unseen[key] = UnseenNote(*key, line, count)
-                self._write(json_line("U", note))
+                self.record(note)
 
     def check_replicas(self, group: Any, replicas: Any) -> None:
         """Record digests of tensors that the program names."""
@@ -614,22 +605,16 @@ class Recorder(Listener):
         numbers = None if group is None else self._groups.get(group)
         return None if numbers is None else next(iter(numbers.values()))
 
-    def record_on_group(self, group: int, values: object) -> None:
+    def record_on_group(self, group: int, note: object) -> None:
         """Record a check, gradients or a destruction on the group with this number."""
-        start = next(start for start, kind in GROUP_NOTES.items() if isinstance(values, kind))
         if group < len(self._group_lines):
-            self._write(json_line(f"{start} {group}", values))
-
-    def record_training(self, values: object) -> None:
-        """Record what the rank trains."""
-        start = next(start for start, kind in TRAINING_NOTES.items() if isinstance(values, kind))
-        self._write(json_line(start, values))
+            self._write(notes.note_line(note, group))
 
     def record_end(self, error: BaseException | None, line: SourceLine | None = None) -> None:
         """Record the end of the program; ``line`` is for an error without a traceback."""
         if self.buffers is not None and error is None:
             for misuse in self.buffers.unwaited():
-                self.record_misuse(misuse)
+                self.record(misuse)
         if error is None:
             self.ledger.finish()
             self.samplers.finish()
@@ -637,9 +622,9 @@ class Recorder(Listener):
             self._record_destruction(group, replace(destruction, kept=True))
         for unseen in self._unseen.values():
             if unseen.count > 1:
-                self._write(json_line("U", unseen))
+                self.record(unseen)
         end = EndNote("returned") if error is None else _exception_note(error)
-        self._write(json_line("E", replace(end, source_line=line) if line else end))
+        self.record(replace(end, source_line=line) if line else end)
 
 
 def _is_rpc_running() -> bool:
