@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 FEW = 64  # elements, or bytes, that are enough to see that most tensors aren't constant or zero
 CHUNK = 8192  # elements that are read at a time: more would start threads of NumPy's
+STRIDE = 5003  # distance between the random signs of one chunk and the next
 PROJECTIONS = 8
 WORDS = 16384  # of 64 bits, likewise: these stay in the cache
 _start: Callable[[Tensor], int] | None = getattr(torch._C, "_data_address", None)
@@ -59,9 +60,9 @@ def _weights() -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 @cache
 def _signs() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a random sign for each element of a chunk."""
+    """Return random signs, of which each chunk uses others."""
     signs: np.ndarray[Any, np.dtype[np.float32]] = np.random.default_rng(1).choice(
-        np.array([-1, 1], np.float32), CHUNK
+        np.array([-1, 1], np.float32), 2 * CHUNK
     )
     return signs
 
@@ -105,8 +106,9 @@ def sample(tensor: Tensor) -> Sample:
     signs = _signs()
     for number, chunk in enumerate(_floats(tensor)):
         squares += float(np.dot(chunk, chunk))
-        sign = -1 if number * GOLDEN & (1 << 40) else 1  # chunks must not have the same signs
-        part = sign * float(np.dot(chunk, signs[: len(chunk)]))
+        first = number * STRIDE % CHUNK
+        sign = -1 if number * GOLDEN & (1 << 40) else 1  # parts of chunks share their signs
+        part = sign * float(np.dot(chunk, signs[first : first + len(chunk)]))
         projections[number % PROJECTIONS] += part
     return Sample(value, squares**0.5, tuple(projections), is_constant(tensor))
 

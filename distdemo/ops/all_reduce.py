@@ -34,9 +34,14 @@ class AllReduce(Op):
         return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """Return S = one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
+        """Return S = one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather.
+
+        For each element, n − 1 messages bring n values together, and n − 1 more take the result to
+        the other ranks: 2(n−1) × S in total (Patarasuk and Yuan, Bandwidth optimal all-reduce
+        algorithms for clusters of workstations, 2009). Single ranks may send less than the average.
+        """
         factor = 2 * (spec.group_size - 1) / spec.group_size
-        moved_by = "sent and received by each rank"
+        moved_by = "sent and received per rank on average"
         return Traffic(spec.bytes_each(), "one rank's tensor", factor, "2(n−1)/n", moved_by)
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:

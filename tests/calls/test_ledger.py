@@ -114,7 +114,7 @@ def test_ranks_are_at_fault_only_if_most_others_agree(
     ranks.step(2, digests)
     (finding,) = ranks.findings
     assert (finding.what, finding.ranks, finding.level) == (what, guilty, "warn")
-    assert "It was equal before the first step." in finding.before
+    assert "equal before the first step; the steps in between were not" in finding.before
 
 
 ALL = (0, 1, 2, 3)
@@ -127,6 +127,7 @@ ALL = (0, 1, 2, 3)
         ((), ["aaaa", "bbbb", "cccd"], "warn"),  # it has lasted through a step
         ((), ["aaaa", "bcde"], "note"),  # experts and shards that were drawn with one seed
         ((), ["aaaa", "bbcc"], "note"),
+        ((), ["aaaa", "bbcc", "ddef"], "warn"),  # of which two were replicas
         ((), ["abcd", "bcde"], None),  # own models, or stages of a pipeline
         ((), ["abcd", "eeee", "cccd"], "warn"),  # of which each rank drew its own start
         ((0, 1), ["aabb", "cded"], "warn"),
@@ -150,6 +151,11 @@ def test_values_that_are_constant_or_have_no_gradient_prove_nothing() -> None:
     ranks.step(0, "aaaa", flags=CONSTANT | GRADIENT)  # a projection that starts at zero
     ranks.step(1, "bcde")
     assert ranks.findings == []
+    ranks.describe(1, "v")
+    ranks.step(0, "aaaa", number=1)
+    ranks.step(1, "bbbc", number=1)
+    (finding,) = ranks.findings
+    assert finding.what.startswith("2 of 2 parameters started equal")  # together with others
     ranks = Ranks()
     ranks.step(0, "abcd", flags=0)
     ranks.step(1, "bbbb", flags=0)  # a copy of one rank's, which others don't train
@@ -166,7 +172,7 @@ def test_what_nothing_declares_is_an_error_only_if_it_is_asked_for() -> None:
     (finding,) = ranks.findings
     assert finding.level == "error"
     assert finding.what == (
-        "Ranks 0, 1, 2, 3: 2 of 2 parameters started equal and differ since step 1: w and v."
+        "2 of 2 parameters started equal on ranks 0, 1, 2, 3 and differed after step 1: w and v."
     )
     assert "--except 'w'" in finding.rule
 

@@ -53,6 +53,19 @@ def test_a_sample_tells_how_large_a_difference_is(dtype: torch.dtype) -> None:
     assert 0.3 * far < math.dist(one.projections, other.projections) < 3 * far
 
 
+@pytest.mark.parametrize(
+    "shape", [(8,), (4, 4), (2, 32), (10, 10), (100, 100), (512, 512)], ids=str
+)
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_a_regular_difference_is_not_lost_in_a_sample(shape: tuple[int, ...], period: int) -> None:
+    first = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    step = torch.full(shape, 0.01)
+    step.view(-1)[::period] = -0.01  # as after one step of Adam
+    far = float(step.norm())
+    moved = math.dist(sample(first).projections, sample(first + step).projections)
+    assert 0.3 * far < moved < 3 * far
+
+
 def views() -> list[Tensor]:
     """Return tensors with the same elements in different memory."""
     values = torch.arange(600.0)

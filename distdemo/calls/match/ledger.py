@@ -31,7 +31,7 @@ from distdemo.calls.notes import (
 )
 from distdemo.calls.records import Finding, LedgerReport, Level, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
-from distdemo.view.format import plural, some
+from distdemo.view.format import listing, plural, some
 
 MAX_SAMPLES = 2_000_000  # of all ranks
 MAX_SIDES = 16  # groups of ranks with different values that are shown
@@ -40,9 +40,9 @@ ROUNDING = {"float64": 2e-15, "float32": 1e-6, "float16": 8e-3, "bfloat16": 6e-2
 FAR = 1e-3  # relative difference of norms that rounding doesn't explain
 ShownLine = Callable[[SourceLine], SourceLine]
 """Function that returns a source line with the lines around it that tell it apart."""
-Why = Literal["declared", "lasted", "start"]
-"""Reason for which ranks count as replicas; see the module."""
-STRENGTH: tuple[Why, ...] = ("declared", "lasted", "start")
+Why = Literal["declared", "lasted", "start", "constant"]
+"""Reason for which ranks count as replicas; see the module. Equal constants prove little."""
+STRENGTH: tuple[Why, ...] = ("declared", "lasted", "start", "constant")
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
 OTHER_ORDER = (
     "The ranks have the same parameters in different orders, and DDP pairs them by position. "
@@ -65,12 +65,19 @@ UNREGISTERED = (
     "before it is wrapped."
 )
 UNDECLARED = (
-    "Nothing declares these parameters as replicas. If they are shards or experts, leave them out: "
-    "--except '{}'."
+    "Nothing declares these parameters as replicas. If each rank trains its own (shards, experts, "
+    "stages, models), leave them out: --except '{}'."
 )
 MIXED = "The program changes these parameters between steps, so they may be meant to differ."
 ROUNDED = "The difference is no larger than rounding."
-UNREDUCED = "No call reduced their gradients. Shards and experts are meant to differ."
+UNREDUCED = (
+    "No call reduced their gradients between these ranks. That is right for shards, experts, "
+    "pipeline stages and separate models. Copies of one parameter need it."
+)
+SAME_SHARDS = (
+    "These ranks hold the same shards in different meshes, and gradients are only reduced within a "
+    "mesh. Use one mesh with a dimension for the copies."
+)
 WHY = {
     "not called": ("the DDP module was never called", "Call the wrapper, not model.module."),
     "no_sync": (
@@ -164,6 +171,13 @@ class Tensor:
             pieces[self.held[rank].note.piece].add(rank)
         return [frozenset(ranks) for ranks in pieces.values()]
 
+    def stayed_equal(self, ranks: Ranks) -> bool:
+        """Return True if the samples of these ranks were always equal."""
+        samples = [values for steps in self.steps() if ranks <= (values := self.at(steps)).keys()]
+        return bool(samples) and all(
+            len({values[rank].digest for rank in ranks}) == 1 for values in samples
+        )
+
     def declared(self, ranks: Ranks) -> list[Ranks]:
         """Return the sets of ranks that are declared to be equal."""
         sides = [frozenset({rank}) for rank in sorted(ranks)]
@@ -219,6 +233,11 @@ class Split:
         return self.size < ROUNDING.get(self.tensor.dtype, 0)
 
     @property
+    def is_certain(self) -> bool:
+        """True if the ranks are meant to be equal."""
+        return self.why in ("declared", "lasted")
+
+    @property
     def when(self) -> str:
         """Text for the first sample that differs."""
         return after_step(self.steps)
@@ -229,7 +248,8 @@ class Split:
         rows = [(ranks, f"digest {values[ranks[0]].digest:016x}") for ranks in self.sides]
         others = tuple(sorted(rank for ranks, _ in rows[MAX_SIDES:] for rank in ranks))
         rows[MAX_SIDES:] = [(others, "other digests")] if others else []
-        what = f"{self.tensor.path} {self.when}:"
+        by_hand = ", as the next backward() begins" if values[rows[0][0][0]].optimizer == 0 else ""
+        what = f"{self.tensor.path} {self.when}{by_hand}:"
         return tuple(
             Row(ranks, f"{what} {value}", line(values[ranks[0]].source_line))
             for ranks, value in rows
@@ -340,7 +360,7 @@ class Ledger:
             if rank in ranks and len(ranks) > 1 and members <= ranks <= values.keys():
                 reduced = all(values[own].flags & REDUCED for own in ranks)
                 splits = self._splits(tensor, ranks)[0]
-                certain = [own for own in splits if own.why != "start" and not own.is_rounding]
+                certain = [own for own in splits if own.is_certain and not own.is_rounding]
                 return certain[0] if reduced and certain else None
         return None
 
@@ -405,17 +425,16 @@ class Ledger:
             return None
         if any(side <= members for members in declared):
             return "declared"
-        if any(values[rank].flags & CONSTANT for rank in side):
-            return None
+        is_constant = any(values[rank].flags & CONSTANT for rank in side)
         if not steps:
-            return "start"
+            return "constant" if is_constant else "start"
         has_changed = all(
             rank in before
             and before[rank].digest != values[rank].digest
             and before[rank].flags & GRADIENT
             for rank in side
         )
-        return "lasted" if has_changed else None
+        return "lasted" if has_changed and not is_constant else None
 
     def _judged(self) -> tuple[list[Split], list[Tensor]]:
         """Return all splits, earliest first, and the tensors that ranks average now and then."""
@@ -426,12 +445,15 @@ class Ledger:
                 if tensor.is_uneven or len(ranks) < 2:
                     continue
                 own, is_averaged = self._splits(tensor, ranks)
+                split = min(own, key=lambda split: STRENGTH.index(split.why), default=None)
                 if is_averaged:
                     averaged.append(tensor)
-                elif own and own[0].why == "start" and tensor.is_changed_on(own[0].ranks):
+                elif split is None:
+                    continue
+                elif not split.is_certain and tensor.is_changed_on(split.ranks):
                     continue  # the program has made it what it means it to be
-                elif own and self._is_counted_alike(tensor, own[0]):
-                    splits.append(own[0])
+                elif self._is_counted_alike(tensor, split):
+                    splits.append(split)
         return sorted(splits, key=lambda split: split.steps), averaged
 
     def _is_counted_alike(self, tensor: Tensor, split: Split) -> bool:
@@ -458,12 +480,12 @@ class Ledger:
         yield from self._buffers(splits, line)
         splits = [s for s in splits if not any(note.buffer for note in s.tensor.notes)]
         unequal = [split for split in splits if split.equal < 0]
-        certain = [split for split in splits if split.equal >= 0 and split.why != "start"]
+        certain = [split for split in splits if split.equal >= 0 and split.is_certain]
         mixed = [split for split in certain if self._is_mixed(split)]
         drifted = [split for split in certain if not (split.is_rounding or split in mixed)]
         if unequal and not any(self._unreduced_steps(split) for split in unequal):
             rule = OTHER_ORDER if self._is_reordered() else START
-            yield replace(self.finding(unequal[0], line, len(unequal) - 1), rule=rule)
+            yield replace(self.finding(unequal, line), rule=rule)
         by_optimizer: defaultdict[TrainingNote, list[Split]] = defaultdict(list)
         for split in drifted:
             by_optimizer[self._notes_of(split)[0]].append(split)
@@ -471,13 +493,12 @@ class Ledger:
             if self._unreduced_steps(together[0]):
                 yield self._unreduced(note, together, line)
             else:
-                yield self.finding(together[0], line, len(together) - 1, is_over=True)
-        yield from self._undeclared([split for split in splits if split.why == "start"], line)
+                yield self.finding(together, line, is_over=True)
+        yield from self._undeclared([split for split in splits if not split.is_certain], line)
         rounded = [split for split in certain if split.is_rounding and not drifted]
         for remarks, rule in ((mixed, MIXED), (rounded, ROUNDED)):
             if remarks:
-                finding = self.finding(remarks[0], line, len(remarks) - 1)
-                yield replace(finding, rule=rule, level="note")
+                yield replace(self.finding(remarks, line), rule=rule, level="note")
 
     def _is_mixed(self, split: Split) -> bool:
         """Return True if the program itself changes the tensor between steps, as in gossip."""
@@ -491,16 +512,16 @@ class Ledger:
         return "error" if self.is_strict else "warn"
 
     def finding(
-        self, split: Split, line: ShownLine, others: int = 0, *, is_over: bool = False
+        self, splits: Sequence[Split], line: ShownLine, *, is_over: bool = False
     ) -> Finding:
-        """Return the finding on a split.
+        """Return the finding on splits, the first of which it describes.
 
         Args:
-            split: Split.
+            splits: Splits.
             line: Function that returns a source line as it is shown.
-            others: Number of other tensors that differ.
             is_over: True if the ranks make no more steps.
         """
+        split = splits[0]
         name = split.tensor.path
         values = split.values
         guilty: tuple[int, ...] = ()
@@ -517,13 +538,16 @@ class Ledger:
         else:
             what = f"{name} has {len(sides)} different values {split.when}."
         rule = START if split.equal < 0 else self._advice(split)
-        before = " ".join(self._facts(split, others, is_over=is_over))
+        before = " ".join(self._facts(splits, is_over=is_over))
         return Finding("replicas", what, split.rows(line), before, rule, guilty, level=self.level)
 
-    def _facts(self, split: Split, others: int, *, is_over: bool = False) -> Iterator[str]:
-        """Yield sentences on what is known of a split."""
+    def _facts(self, splits: Sequence[Split], *, is_over: bool = False) -> Iterator[str]:
+        """Yield sentences on what is known of splits, mostly of the first."""
+        split = splits[0]
         if split.equal >= 0:
-            yield f"It was equal {after_step(split.equal)}."
+            is_next = split.steps == split.equal + 1
+            rest = "" if is_next else "; the steps in between were not compared"
+            yield f"It was equal {after_step(split.equal)}{rest}."
         if split.size < inf:
             yield f"The difference is about {split.size:.1g} of its norm."
         clipped = self._clipped(split)
@@ -538,9 +562,9 @@ class Ledger:
             least = min(steps.values())
             who = ranks_of(tuple(sorted(rank for rank in steps if steps[rank] == least)))
             yield f"{who} made {plural(least, 'step')}, other ranks up to {max(steps.values()):,}."
+        others = [other.tensor.path for other in splits[1:]]
         if others:
-            verb = "differs" if others == 1 else "differ"
-            yield f"{plural(others, 'other parameter')} {verb}, too."
+            yield f"{some(others)} {'differs' if len(others) == 1 else 'differ'}, too."
 
     def _clipped(self, split: Split) -> dict[int, float]:
         """Return the norms by which the ranks clipped before they differed, if these differ."""
@@ -572,14 +596,14 @@ class Ledger:
         what = f"{ranks_of(ranks)}: DDP has not registered {names}, which the wrapped module holds."
         split = next((s for s in splits if any(n.unregistered for n in s.tensor.notes)), None)
         rows = () if split is None else split.rows(line)
-        before = "" if split is None else " ".join(self._facts(split, 0))
+        before = "" if split is None else " ".join(self._facts([split]))
         yield Finding("replicas", what, rows, before, UNREGISTERED, ranks, level=self.level)
 
     def _buffers(self, splits: Sequence[Split], line: ShownLine) -> Iterator[Finding]:
         """Yield the finding on buffers that DDP doesn't broadcast any more."""
         for split in splits:
             if any(note.buffer for note in split.tensor.notes):
-                finding = self.finding(split, line)
+                finding = self.finding([split], line)
                 yield replace(finding, rule=BUFFER, ranks=tuple(sorted(split.ranks)))
                 return
 
@@ -605,21 +629,32 @@ class Ledger:
         return Finding("unreduced", what, rows, "", rule, ranks, level=self.level)
 
     def _undeclared(self, splits: Sequence[Split], line: ShownLine) -> Iterator[Finding]:
-        """Yield the finding on parameters that started equal, and that nothing declares."""
-        if not splits:
+        """Yield the finding on parameters that started equal, and that nothing declares.
+
+        Those that started as equal constants are told with others of the same ranks only.
+        """
+        started = [split for split in splits if split.why == "start"]
+        if not started:
             return
-        first = splits[0]
-        tensors = {id(split.tensor): split.tensor.path for split in splits}
-        names = [*tensors.values()]
-        ranks = tuple(sorted(frozenset().union(*(split.ranks for split in splits))))
-        total = sum(1 for tensor in self._tensors() if tensor.held.keys() >= {*ranks})
-        since = "since step 1" if first.steps == 1 else f"now; the first differs {first.when}"
-        what = f"{ranks_of(ranks)}: {len(names)} of {plural(total, 'parameter')} started equal and "
-        what += f"differ {since}: {some(names)}."
+        first = started[0]
+        sets = [*dict.fromkeys(split.ranks for split in started)]
+        names = [*dict.fromkeys(split.tensor.path for split in splits if split.ranks in sets)]
+        ranks = frozenset().union(*sets)
+        tensors = [tensor for tensor in self._tensors() if tensor.held.keys() >= ranks]
+        equal = [own for own in tensors if all(own.stayed_equal(members) for members in sets)]
+        where = listing([f"on {ranks_of(tuple(sorted(members))).lower()}" for members in sets])
+        is_together = len({split.steps for split in splits}) == 1
+        when = first.when if is_together else f"later, {first.tensor.path} {first.when}"
+        what = f"{len(names)} of {plural(len(tensors), 'parameter')} started equal {where} and "
+        what += f"differed {when}: {some(names)}."
         rule = UNDECLARED.format(first.tensor.path) if self.is_strict else UNREDUCED
+        if all(note.piece is not None for note in first.tensor.notes):
+            rule = SAME_SHARDS
         level: Level = "error" if self.is_strict else "note"
-        before = " ".join(self._facts(first, 0))
-        yield Finding("replicas", what, first.rows(line), before, rule, level=level)
+        before = [*self._facts([first])]
+        if equal:
+            before.append(f"{plural(len(equal), 'other parameter')} stayed equal.")
+        yield Finding("replicas", what, first.rows(line), " ".join(before), rule, level=level)
 
     def _is_reordered(self) -> bool:
         """Return True if the ranks' DDP modules hold the same parameters in different orders."""

@@ -107,9 +107,7 @@ KINDS: dict[Kind, KindInfo] = {
         "A rank has skipped a batch or a step: gradients of different batches are averaged from "
         "here on."
     ),
-    "replicas": KindInfo(
-        "All ranks must start with the same parameters and change them in the same way."
-    ),
+    "replicas": KindInfo("Replicas must start equal, and change in the same way on all ranks."),
     "unreduced": KindInfo("Reduce the gradients of all ranks before each step."),
     "data": KindInfo(
         "The ranks probably train on the same batches. Use DistributedSampler, or give each rank "

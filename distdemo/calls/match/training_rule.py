@@ -73,7 +73,7 @@ class TrainingRule(Rule):
         split = self.ledger.add(rank, note)
         if split is not None and not self._has_drifted:
             self._has_drifted = True
-            finding = self.ledger.finding(split, self.matcher.shown.line)
+            finding = self.ledger.finding([split], self.matcher.shown.line)
             self.matcher.report(rank, finding, settled=range(self.matcher.world_size))
 
     def _add_checksums(self, rank: int, note: GroupNote) -> None:
