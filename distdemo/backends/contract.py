@@ -195,8 +195,9 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
         for name in DTYPES
         if backend.why_unsupported(op, replace(spec, dtype=name), device) is None
     ]
+    tensors = f" with --dtype {spec.dtype}" if dtypes else ""
     raise UsageError(
-        f"{backend.name} can't do {call}.",
+        f"{backend.name} can't do {call}{tensors}.",
         f"{reason.rstrip('.')}.",
         f"Supported dtypes: {', '.join(dtypes)}." if dtypes else "Try another --backend.",
     )

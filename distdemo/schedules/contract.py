@@ -113,12 +113,16 @@ class Letters:
         self.b = sum(n // (2 * bit) * bit + max(0, n % (2 * bit) - bit) for bit in masks(n))
         self.f = sum(min(bit, n - p) for bit in masks(p))
         self.m = Fraction(masks(n)[-1])
+        full = (n + 1).bit_length() - 1  # levels of the tree that are full
+        self.t = full + (2 * (n + 1) // 3).bit_length() - 2
 
 
 LETTERS = (
     "n: ranks; C: chunks; lg: logarithm to base 2, rounded up; p: largest power of 2 that is not "
     "above n; e = n − p; [e>0]: 1 if so, else 0; b: bits set in 1 to n−1, added up (n(lg n)/2 if "
-    "e = 0); f: min(2^k, e) for k from 0, 2^k < p, added up; m: largest power of 2 below n."
+    "e = 0); f: min(2^k, e) for k from 0, 2^k < p, added up; m: largest power of 2 below n; "
+    "t: rounds in which sums go up a binary tree, log2(n+1) + log2(2(n+1)/3) − 1, with both "
+    "logarithms rounded down."
 )
 """Letters in the formulas, except S."""
 

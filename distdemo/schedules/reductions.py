@@ -134,34 +134,37 @@ def aggregator(n: int, chunks: int) -> Iterator[Round]:
     "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
     "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)",
     Formulas(
-        Formula("4 lg p − 2·[e=0]", lambda x: 4 * x.lg_p - 2 * (x.e == 0)),
+        Formula("2t", lambda x: 2 * x.t),
         Formula("(1 + [n>2] + [n>4])S", lambda x: 1 + (x.n > 2) + (x.n > 4)),
         Formula("(2 + 2[n>2] + 2[n>4])S", lambda x: 2 + 2 * (x.n > 2) + 2 * (x.n > 4)),
         shapes.TWICE_N1_S,
-        Formula("(4 lg p − 2·[e=0])S", lambda x: 4 * x.lg_p - 2 * (x.e == 0)),
+        Formula("2t·S", lambda x: 2 * x.t),
     ),
 )
 def binary_tree(n: int, chunks: int) -> Iterator[Round]:
     """Sums go up a binary tree to rank 0, and the result goes back down.
 
-    Rank i's children are 2i + 1 and 2i + 2. Level by level, left children come first.
+    Rank i's children are 2i + 1 and 2i + 2. Each rank takes the sum that is ready first, first.
 
     Five ranks::
 
               0
-            ┌─┴─┐      up:   3→1, 4→1, 1→0, 2→0
-            1   2      down: 0→1, 0→2, 1→3, 1→4
+            ┌─┴─┐      up:   3→1 2→0, 4→1, 1→0
+            1   2      down: 0→1, 1→4, 1→3 0→2
           ┌─┴─┐
           3   4
     """
-    children = []
-    for first in masks(n + 1)[1:]:  # of a level, whose ranks are first − 1 and further
-        level = range(first - 1, min(2 * first - 1, n))
-        children += [side for side in (level[::2], level[1::2]) if side]
-    for ranks in reversed(children):
+    ready = [0] * n  # round in which a rank's sum is complete
+    children: dict[int, list[int]] = {}  # those that send up, by round
+    for rank in reversed(range(n)):
+        for child in sorted(range(2 * rank + 1, min(2 * rank + 3, n)), key=ready.__getitem__):
+            ready[rank] = max(ready[rank], ready[child]) + 1
+            children.setdefault(ready[rank], []).append(child)
+    ups = [sorted(children[number]) for number in sorted(children)]
+    for ranks in ups:
         up = [(rank, (rank - 1) // 2, range(chunks)) for rank in ranks]
         yield Round(up, reduce=True, phase="up")
-    for ranks in children:
+    for ranks in reversed(ups):
         yield Round([((rank - 1) // 2, rank, range(chunks)) for rank in ranks], phase="down")
 
 

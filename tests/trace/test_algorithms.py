@@ -93,7 +93,7 @@ def value_of(text: str, letters: Letters) -> Fraction:
     """Return the value of a text, read as Python: ``2 lg p·[e>0]`` is ``2*lg_p*(e>0)``."""
     text = text.translate(str.maketrans("−·[]", "-*()")).replace("=", "==")
     text = re.sub(r"lg (\w)", r"lg_\1", text)
-    text = re.sub(r"(?<=[\d)])\s*(?=[A-Za-z(])|(?<=\b[nCpebfm])(?=\()", "*", text)
+    text = re.sub(r"(?<=[\d)])\s*(?=[A-Za-z(])|(?<=\b[nCpebfmt])(?=\()", "*", text)
     return Fraction(eval(text, {"S": 1, "min": min, "max": max} | vars(letters)))  # noqa: S307 - a formula of ours
 
 
