@@ -237,16 +237,14 @@ def _warn(item: pytest.Item, result: TestResult, *, strict: bool) -> None:
         result: Its result; a test that passed fails if a warning is an error.
         strict: True if all warnings are errors, not only those that pytest's filters make one.
     """
-    from distdemo.calls.text import finding_text, gap_texts
-
-    texts = [finding_text(finding) for finding in result.findings]
-    texts += gap_texts(result.stopped, result.gaps)
-    item.user_properties += [("ranks_warning", text) for text in texts]
+    item.user_properties += [("ranks_warning", text) for text in result.remarks]
     off = [kind for kind, level in options_of(item)[0].levels.items() if level == "off"]
     item.user_properties += [("ranks_off", ", ".join(off))] if off else []
-    passed = result.outcome == "passed"
-    errors = texts if strict and passed else [text for text in texts if _is_error(item, text)]
-    if errors and passed:
+    if strict and result.outcome == "passed":
+        errors = result.remarks
+    else:
+        errors = [text for text in result.remarks if _is_error(item, text)]
+    if errors and result.outcome == "passed":
         result.outcome = "failed"
         result.text = errors[0]
         result.longrepr = "\n\n".join(errors)
