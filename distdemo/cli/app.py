@@ -239,9 +239,8 @@ def result_of(words: Sequence[str]) -> Result:
     Raises:
         DistdemoError: The command can't be carried out.
     """
-    results: list[Result] = []
-    app(args=list(words), obj=results, prog_name="distdemo", standalone_mode=False)
-    return results[0]
+    result: Result = app(args=[*words], obj=True, prog_name="distdemo", standalone_mode=False)
+    return result
 
 
 @cache
