@@ -127,11 +127,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(SIZE, options.sizes, ids=[f"ranks{size}" for size in options.sizes])
 
 
-@pytest.fixture
-def _ranks() -> None:
-    """Declare the parameter of this name; see ``SIZE``."""
-
-
 @pytest.fixture(scope="session")
 def rank(request: pytest.FixtureRequest) -> int:
     """Return this rank's number, in a test marked with ``ranks``."""
@@ -215,9 +210,8 @@ def _run_on_ranks(item: pytest.Item) -> None:
     with capture.global_and_fixture_disabled():
         for report in result.subtests:
             item.ihook.pytest_runtest_logreport(report=report)
-    for title, text in result.sections:
-        stream, _, when = title.removeprefix("Captured ").partition(" ")
-        item.add_report_section(when, stream, text)
+    for section in result.sections:
+        item.add_report_section(*section)
     item.user_properties[:] = result.user_properties
     _warn(item, result, strict=options.strict or item.config.option.ranks_strict)
     match result.outcome:

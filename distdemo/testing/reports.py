@@ -38,7 +38,7 @@ class TestResult:
         outcome: ``passed``, ``skipped``, ``expected`` (failed, as xfail says) or ``failed``.
         text: Reason why the test was skipped or expected to fail, or the error's message.
         longrepr: pytest's representation of the failure, or None.
-        sections: Captured output of the ranks, with titles.
+        sections: Captured output of the ranks, as arguments of pytest's ``add_report_section``.
         subtests: One report per subtest.
         warnings: Warnings of the ranks, as arguments of pytest's hook.
         user_properties: Properties that a rank recorded for JUnit.
@@ -48,7 +48,7 @@ class TestResult:
     outcome: str = "passed"
     text: str = ""
     longrepr: Any = None
-    sections: list[tuple[str, str]] = field(default_factory=list)
+    sections: list[tuple[str, str, str]] = field(default_factory=list)
     subtests: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     user_properties: list[tuple[str, object]] = field(default_factory=list)
@@ -123,16 +123,17 @@ def passed_unexpectedly(report: pytest.TestReport) -> bool:
     return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
 
 
-def _sections(reports: Reports) -> list[tuple[str, str]]:
+def _sections(reports: Reports) -> list[tuple[str, str, str]]:
     """Return the ranks' output; equal output is shown once."""
     ranks_by_section: dict[tuple[str, str], list[int]] = {}
     for rank, sent in reports.items():
         for section in dict.fromkeys(section for report in sent for section in report.sections):
             ranks_by_section.setdefault(section, []).append(rank)
-    return [
-        (f"{title}, {ranks_of(ranks).lower()}", text)
-        for (title, text), ranks in ranks_by_section.items()
-    ]
+    sections = []
+    for (title, text), ranks in ranks_by_section.items():
+        stream, _, when = title.removeprefix("Captured ").partition(" ")
+        sections.append((f"{when}, {ranks_of(ranks).lower()}", stream, text))
+    return sections
 
 
 def _subtests(reports: Reports) -> list[pytest.TestReport]:
