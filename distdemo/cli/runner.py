@@ -261,11 +261,6 @@ class _Output:
     failed: WorldReport | None
 
     @property
-    def has_result(self) -> bool:
-        """True if there is more than the failure of a world."""
-        return self.failed is None or self.result.partial
-
-    @property
     def ok(self) -> bool:
         """True if the exit code is 0."""
         ok = self.result.ok
@@ -335,7 +330,7 @@ class _Output:
         content: Content = ""
         if self.session.format == "markdown":
             content = to_markdown(self.blocks(sign, quiet=quiet), sign)
-        elif self.has_result or not is_export:
+        elif not is_export or self.failed is None or self.result.partial:
             content = self.content(suffix)
         complete()
         sys.stdout.write(content if isinstance(content, str) else content.decode())

@@ -128,7 +128,6 @@ def train(rank: Rank, spec: TrainSpec) -> tuple[Run, ...]:
     reference = Training(REFERENCE, rank, spec, data) if rank.rank == 0 else None
     modes = [Training(mode, rank, spec, data) for mode in spec.modes]
     trainings = modes if reference is None else [reference, *modes]
-    done = 0
     for epoch in range(1, spec.epochs + 1):
         for training in trainings:
             if training is not reference:  # no phase: the waiting ranks aren't late
@@ -136,12 +135,11 @@ def train(rank: Rank, spec: TrainSpec) -> tuple[Run, ...]:
                 dist.all_reduce(torch.zeros_like(training.weights()))  # all arrived and connected
                 rank.synchronize()
             training.run_epoch()
-            done += 1
             if reference is not None:
                 if training is not reference:
                     training.compare(reference)
                 last = training.run.epochs[-1]
-                rank.send(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
+                rank.send(EpochDone(training.mode, epoch, last.loss, last.accuracy))
     return tuple(training.run for training in trainings)
 
 
