@@ -111,6 +111,11 @@ def shown(code: int) -> None:
     _result_code = code
 
 
+def is_shown() -> bool:
+    """Return True if the result has been shown."""
+    return _result_code is not None
+
+
 def _write(what: str) -> None:
     os.write(2, f"{what}\n".encode())
 

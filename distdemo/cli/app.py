@@ -102,7 +102,7 @@ class Command(TyperCommand):
         texts_of, _, _ = parser.parse_args(list(normalized))
         for param in single:
             texts = list(map(str, texts_of.get(param.name) or ()))
-            if len(set(texts)) < 2 or len({_value(param, ctx, text) for text in texts}) < 2:
+            if len(set(texts)) < 2:
                 continue
             names = dict.fromkeys(
                 word.partition("=")[0]
@@ -131,21 +131,12 @@ class Command(TyperCommand):
 
     def _takes(self, flag: str, text: str) -> bool:
         """Return True if this text can be the option's value."""
-        param = next(param for param in self.params if flag in param.opts)
+        param: Any = next(param for param in self.params if flag in param.opts)
         try:
-            _value(param, None, text)
+            param.process_value(None, text)
         except typer.BadParameter:
             return False
         return True
-
-
-def _value(param: Any, ctx: Any, text: str) -> Any:
-    """Return the value of an option; an exception names it."""
-    try:
-        return param.process_value(ctx, text)
-    except typer.BadParameter as error:
-        error.param = param
-        raise
 
 
 class Commands(TyperGroup):
@@ -239,9 +230,8 @@ def result_of(words: Sequence[str]) -> Result:
     Raises:
         DistdemoError: The command can't be carried out.
     """
-    results: list[Result] = []
-    app(args=list(words), obj=results, prog_name="distdemo", standalone_mode=False)
-    return results[0]
+    result: Result = app(args=[*words], obj=True, prog_name="distdemo", standalone_mode=False)
+    return result
 
 
 @cache

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from distdemo import signals, words
 from distdemo.cli.app import app, requested
 from distdemo.cli.commands import COMMANDS, PROGRAMS, find_command, suggestion
-from distdemo.cli.runner import CommandEnded, envelope
+from distdemo.cli.runner import envelope
 from distdemo.cli.types import BadValue
 from distdemo.errors import (
     ALL_EXITED,
@@ -63,9 +64,8 @@ def _run_command(arguments: list[str]) -> int:
     error: DistdemoError
     try:
         code = app(args=arguments, prog_name="distdemo", standalone_mode=False)
-        sys.stdout.flush()
-    except CommandEnded as end:
-        return end.code
+        with suppress(BrokenPipeError):  # it doesn't change the exit code
+            sys.stdout.flush()
     except DistdemoError as raised:
         error = raised
     except (KeyboardInterrupt, typer.Abort, Terminated) as stop:
@@ -80,7 +80,7 @@ def _run_command(arguments: list[str]) -> int:
         what = f"{raised.filename or 'The result'} could not be read or written."
         error = DistdemoError(what, f"{raised.strerror}.", "Check the disk and the permissions.")
     else:  # Typer may have turned an interruption into an exit code
-        if not signals.interrupted():
+        if signals.is_shown() or not signals.interrupted():
             return code if isinstance(code, int) else EXIT_OK
         error = DistdemoError("Interrupted.", ALL_EXITED)
     _report(error, arguments)

@@ -43,19 +43,13 @@ UNDERSTOOD = "distdemo.understood"
 """Key in the context's ``meta``: the command as typed, and its meaning."""
 
 
-class CommandEnded(Exception):  # it reads as what happened, as typer.Exit does
-    """The command has finished and its result was shown; ``code`` is the exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 # ---------------------------------------------------------------------------------- from options
 
 
-def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
+def runnable(name: str, function: Callable[..., Result]) -> Callable[..., int | Result]:
     """Return a function for Typer: the command's options as parameters, and the shared ones.
+
+    It returns the exit code, or, if the context has an object, the result; see `app.result_of`.
 
     Args:
         name: Name of the command, ``bench links``.
@@ -69,17 +63,16 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         "CommandOptions", own, bases=tuple(bases), kw_only=True, frozen=True
     )
 
-    def run(ctx: typer.Context, **values: Any) -> None:
+    def run(ctx: typer.Context, **values: Any) -> int | Result:
         options = record(**values)
         output = {field.name: getattr(options, field.name) for field in fields(OutputOptions)}
         session = Session(name, **output, exports=info.exports)
         given = {"session": session, "options": options}
         call = partial(function, **{name: given[name] for name in given if name in taken})
-        if ctx.obj is not None:  # see `app.result_of`
-            ctx.obj.append(call())
-            return
+        if ctx.obj is not None:
+            return call()
         nodes = options if info.joins else None
-        raise CommandEnded(_run(session, nodes, ctx.meta.get(UNDERSTOOD), call))
+        return _run(session, nodes, ctx.meta.get(UNDERSTOOD), call)
 
     annotations = {"ctx": typer.Context, **get_type_hints(record, include_extras=True)}
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -120,7 +113,7 @@ def _run(
             session.understood(*understood)
         signals.before_exit(partial(_write_failure, session))
         signals.enter(signals.Stage.RUNNING)
-        code = _conclude(session, function)
+        code = conclude(session, _result(session, function))
     except typer.Exit as end:  # on a node without rank 0
         code = end.exit_code
         raise
@@ -129,6 +122,8 @@ def _run(
         session.refuse(error)
         raise
     except (KeyboardInterrupt, Terminated) as stop:
+        signals.enter(signals.Stage.SHOWING)
+        _write_failure(session, stop)
         code = signals.exit_code() or EXIT_INTERRUPTED
         raise _error(stop) from stop
     finally:
@@ -136,29 +131,24 @@ def _run(
     return code
 
 
-def _conclude(session: Session, function: Callable[[], Result]) -> int:
-    """Show the function's result, or after a signal its result so far; return the exit code.
+def _result(session: Session, function: Callable[[], Result]) -> Result:
+    """Return the function's result, or after a signal its result so far.
 
     Raises:
-        BaseException: Of the function, or of a signal. The files say it.
+        BaseException: Of the function, or of a signal. The files say it, unless it is a refusal.
     """
     try:
-        try:
-            result = function()
-        except (KeyboardInterrupt, Terminated) as stop:
-            if session.so_far is None:
-                raise
-            signals.enter(signals.Stage.SHOWING)
-            result = replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
-        except Exception as error:
-            has_run = session.so_far is not None or not isinstance(error, UsageError)
-            if has_run and not isinstance(error, typer.Exit):  # on a node without rank 0
-                _write_failure(session, error)
-            raise
-        return conclude(session, result)
+        return function()
+    except typer.Exit:
+        raise
     except (KeyboardInterrupt, Terminated) as stop:
+        if session.so_far is None:
+            raise
         signals.enter(signals.Stage.SHOWING)
-        _write_failure(session, stop)
+        return replace(session.so_far(signals.what_stopped(stop)), interrupted=True)
+    except Exception as error:
+        if session.so_far is not None or not isinstance(error, UsageError):
+            _write_failure(session, error)
         raise
 
 
@@ -271,11 +261,6 @@ class _Output:
     failed: WorldReport | None
 
     @property
-    def has_result(self) -> bool:
-        """True if there is more than the failure of a world."""
-        return self.failed is None or self.result.partial
-
-    @property
     def ok(self) -> bool:
         """True if the exit code is 0."""
         ok = self.result.ok
@@ -345,7 +330,7 @@ class _Output:
         content: Content = ""
         if self.session.format == "markdown":
             content = to_markdown(self.blocks(sign, quiet=quiet), sign)
-        elif self.has_result or not is_export:
+        elif not is_export or self.failed is None or self.result.partial:
             content = self.content(suffix)
         complete()
         sys.stdout.write(content if isinstance(content, str) else content.decode())

@@ -141,18 +141,13 @@ def parse_shape(text: str) -> Numbers:
 @_parser
 def parse_seconds(text: str) -> float:
     """Parse seconds, ``30`` or ``0.5s``; more than 0."""
-    seconds = _number(text.removesuffix("s"))
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
     if not 0 < seconds <= MAX_SECONDS:
         raise BadValue(text, "not a positive number of seconds.", "", "30")
     return seconds
-
-
-def _number(text: str) -> float:
-    """Parse a number. Return NaN, which is in no range, for anything else."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _whole(text: str) -> int:

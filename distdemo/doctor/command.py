@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import choice
 from distdemo.cli.session import Session
-from distdemo.cli.types import offer, one_of
 from distdemo.doctor.records import TOPICS
 
 
@@ -19,13 +19,7 @@ class DoctorOptions:
 
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TOPIC",
-            parser=one_of(TOPICS),
-            autocompletion=offer(TOPICS),
-            help=f"Check only this topic. Repeatable: {', '.join(TOPICS)}.",
-        ),
+        choice("TOPIC", TOPICS, f"Check only this topic. Repeatable: {', '.join(TOPICS)}."),
     ] = None
     world: Annotated[
         bool, typer.Option("--world/--no-world", help="Start a two-rank test world.")

@@ -34,21 +34,21 @@ PREFIXES = (
 )
 """Prefixes of the variables that affect worlds: those of bench, and of launchers."""
 
+ANY = re.compile(".+")
 HARMFUL = {
-    "NCCL_ALGO=.+": "It forces one algorithm for all sizes, and operations without it fail.",
-    "NCCL_PROTO=.+": "It forces one protocol, and LL128 gives wrong results on some machines.",
-    "NCCL_COMM_ID=.+": "All communicators rendezvous at this address, even unrelated ones.",
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL": (
-        "It compares every collective across ranks. DistributedDataParallel over gloo crashes, and "
-        "right programs are rejected if they also send and receive."
+    "NCCL_ALGO": (ANY, "It forces one algorithm for all sizes, and operations without it fail."),
+    "NCCL_PROTO": (ANY, "It forces one protocol, and LL128 gives wrong results on some machines."),
+    "NCCL_COMM_ID": (ANY, "All communicators rendezvous at this address, even unrelated ones."),
+    "TORCH_DISTRIBUTED_DEBUG": (
+        re.compile("DETAIL", re.IGNORECASE),
+        "DDP over gloo crashes, and right programs are rejected if they also send and receive.",
     ),
-    "GLOO_DEVICE_TRANSPORT=(?!tcp$).+": (
-        "The CPU wheels of torch have only TCP. With a transport that is missing from the build, "
-        "every rank fails when it joins."
+    "GLOO_DEVICE_TRANSPORT": (
+        re.compile("(?!tcp$).+", re.IGNORECASE),
+        "CPU wheels have only TCP. Without the transport, every rank fails when it joins.",
     ),
 }
-"""Effects of variables that are easily forgotten and make worlds fail, by pattern."""
-_HARMFUL = {re.compile(pattern, re.IGNORECASE): why for pattern, why in HARMFUL.items()}
+"""Harmful values of variables that are easily forgotten, and their effects."""
 
 LIBRARIES = ("libnccl.so*", "libtorch*.so*", "libc10*.so*", "libcudart.so*", "libmpi.so*")
 
@@ -159,11 +159,9 @@ def harmful_variables(system: System) -> Sequence[Diagnosis]:
         name: value for name, value in sorted(system.environ.items()) if name.startswith(PREFIXES)
     }
     findings = []
-    for pattern, why in _HARMFUL.items():
-        name = pattern.pattern.partition("=")[0]
-        setting = f"{name}={settings.get(name, '')}"
-        if pattern.fullmatch(setting):
-            del settings[name]
+    for name, (values, why) in HARMFUL.items():
+        if values.fullmatch(settings.get(name, "")):
+            setting = f"{name}={settings.pop(name)}"
             findings.append(warning(setting, why, f"Unset {name}, unless it is intended."))
     listed = ", ".join(f"{name}={_short(value)}" for name, value in settings.items())
     text = f"set: {listed}" if listed else "no variable that affects worlds is set"

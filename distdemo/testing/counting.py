@@ -129,25 +129,6 @@ class BlockActivity:
     steps: list[Step] = field(default_factory=list)
     calls: list[CollectiveCall] = field(default_factory=list)
 
-    def add(self, note: CallNote) -> Message | None:
-        """Add a call; return its message if it is a receive."""
-        call = note.call
-        members = note.group[0]
-        itemsize = dtypes.DTYPES[call.dtype].itemsize if call.dtype else 0
-        if call.peer is None:
-            if not call.rules.internal and call.op != "new_group":
-                size = _elements(call, len(members)) * itemsize
-                self.calls.append(CollectiveCall(call.op, size, call.sync))
-            return None
-        sends = call.op == "send"
-        peer = members[call.peer] if call.peer >= 0 else -1
-        message = Message(note.group, sends, peer, call.tag)
-        self.steps.append(Step(message))
-        if sends:
-            self.sent_bytes += call.count * itemsize
-            return None
-        return message
-
 
 def read_activity(rank: int, text: bytes) -> BlockActivity:
     """Return the activity that a rank's notes describe.
@@ -169,9 +150,20 @@ def read_activity(rank: int, text: bytes) -> BlockActivity:
             case StopNote():
                 raise RuntimeError(f"the traffic of rank {rank} is unknown: {note.why}")
             case CallNote():
-                receive = activity.add(note)
-                if receive is not None:
-                    unwaited[number] = receive
+                call = note.call
+                members = note.group[0]
+                itemsize = dtypes.DTYPES[call.dtype].itemsize if call.dtype else 0
+                if call.peer is not None:
+                    peer = members[call.peer] if call.peer >= 0 else -1
+                    message = Message(note.group, call.op == "send", peer, call.tag)
+                    activity.steps.append(Step(message))
+                    if message.sends:
+                        activity.sent_bytes += call.count * itemsize
+                    else:
+                        unwaited[number] = message
+                elif not call.rules.internal and call.op != "new_group":
+                    size = _elements(call, len(members)) * itemsize
+                    activity.calls.append(CollectiveCall(call.op, size, call.sync))
                 number += 1
             case WaitNote() if note.number in unwaited:
                 waiting[note.thread] = unwaited.pop(note.number)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -71,7 +70,6 @@ class RanksHost:
 def _serve(channel: Channel, session: pytest.Session) -> None:
     """Run the requested tests until pytest's process closes the connection."""
     server = _Server(channel, session)
-    signal.signal(signal.SIGINT, server.interrupted)
     while (task := channel.receive()) is not None:
         if not isinstance(task, Interrupt):  # it came after the end of a test
             channel.send(server.run(*task))
@@ -93,7 +91,6 @@ class _Server:
         capture._global_capturing = None  # every rank starts its own
         self._terminal = os.dup(0) if config.option.usepdb else None
         self._channel = channel
-        self._busy = False
         self._items = {item.nodeid: item for item in session.items}
         self._folders = Path(config._tmp_path_factory.getbasetemp())
         self._tests = 0
@@ -107,17 +104,12 @@ class _Server:
             import_module(f"distdemo.{module}")
         gc.freeze()  # collecting what is loaded would copy its pages
 
-    def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGINT: end the running test."""
-        if self._busy:
-            raise KeyboardInterrupt
-
     def run(self, nodeid: str, timeout: float) -> TestResult:
         """Run a test on every rank of a new world."""
         from distdemo.errors import UnavailableError, UsageError
         from distdemo.launcher.records import headline
 
-        self._busy = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it ends this test only
         try:
             return self._run_world(self._items[nodeid], timeout)
         except UnavailableError as error:
@@ -125,7 +117,7 @@ class _Server:
         except UsageError as error:
             return TestResult("failed", str(error))
         finally:
-            self._busy = False
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _run_world(self, item: pytest.Item, timeout: float) -> TestResult:
         from distdemo.api import check_world

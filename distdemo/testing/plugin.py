@@ -127,11 +127,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(SIZE, options.sizes, ids=[f"ranks{size}" for size in options.sizes])
 
 
-@pytest.fixture
-def _ranks() -> None:
-    """Declare the parameter of this name; see ``SIZE``."""
-
-
 @pytest.fixture(scope="session")
 def rank(request: pytest.FixtureRequest) -> int:
     """Return this rank's number, in a test marked with ``ranks``."""
@@ -215,9 +210,8 @@ def _run_on_ranks(item: pytest.Item) -> None:
     with capture.global_and_fixture_disabled():
         for report in result.subtests:
             item.ihook.pytest_runtest_logreport(report=report)
-    for title, text in result.sections:
-        stream, _, when = title.removeprefix("Captured ").partition(" ")
-        item.add_report_section(when, stream, text)
+    for section in result.sections:
+        item.add_report_section(*section)
     item.user_properties[:] = result.user_properties
     _warn(item, result, strict=options.strict or item.config.option.ranks_strict)
     match result.outcome:
@@ -237,16 +231,14 @@ def _warn(item: pytest.Item, result: TestResult, *, strict: bool) -> None:
         result: Its result; a test that passed fails if a warning is an error.
         strict: True if all warnings are errors, not only those that pytest's filters make one.
     """
-    from distdemo.calls.text import finding_text, gap_texts
-
-    texts = [finding_text(finding) for finding in result.findings]
-    texts += gap_texts(result.stopped, result.gaps)
-    item.user_properties += [("ranks_warning", text) for text in texts]
+    item.user_properties += [("ranks_warning", text) for text in result.remarks]
     off = [kind for kind, level in options_of(item)[0].levels.items() if level == "off"]
     item.user_properties += [("ranks_off", ", ".join(off))] if off else []
-    passed = result.outcome == "passed"
-    errors = texts if strict and passed else [text for text in texts if _is_error(item, text)]
-    if errors and passed:
+    if strict and result.outcome == "passed":
+        errors = result.remarks
+    else:
+        errors = [text for text in result.remarks if _is_error(item, text)]
+    if errors and result.outcome == "passed":
         result.outcome = "failed"
         result.text = errors[0]
         result.longrepr = "\n\n".join(errors)

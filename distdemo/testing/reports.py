@@ -16,14 +16,14 @@ from _pytest._code.code import (
 )
 
 from distdemo.calls.records import SourceLine
-from distdemo.calls.text import calls_text, finding_text
+from distdemo.calls.text import calls_text, finding_text, gap_texts
 from distdemo.launcher.records import Raised
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.calls.inspector import Inspector
-    from distdemo.calls.records import CallCount, Finding, Gap
+    from distdemo.calls.records import CallCount, Finding
     from distdemo.launcher.records import Verdict, WorldReport
 
 MAX_CALLS = 40  # lines that are shown
@@ -38,25 +38,21 @@ class TestResult:
         outcome: ``passed``, ``skipped``, ``expected`` (failed, as xfail says) or ``failed``.
         text: Reason why the test was skipped or expected to fail, or the error's message.
         longrepr: pytest's representation of the failure, or None.
-        sections: Captured output of the ranks, with titles.
+        sections: Captured output of the ranks, as arguments of pytest's ``add_report_section``.
         subtests: One report per subtest.
         warnings: Warnings of the ranks, as arguments of pytest's hook.
         user_properties: Properties that a rank recorded for JUnit.
-        findings: Warnings of the sanitizer.
-        stopped: Reason why the comparison of calls stopped early; empty if it did not.
-        gaps: What ranks couldn't look at.
+        remarks: Warnings of the sanitizer, and what it couldn't look at.
     """
 
     outcome: str = "passed"
     text: str = ""
     longrepr: Any = None
-    sections: list[tuple[str, str]] = field(default_factory=list)
+    sections: list[tuple[str, str, str]] = field(default_factory=list)
     subtests: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     user_properties: list[tuple[str, object]] = field(default_factory=list)
-    findings: tuple[Finding, ...] = ()
-    stopped: str = ""
-    gaps: Sequence[Gap] = ()
+    remarks: list[str] = field(default_factory=list)
 
 
 class Received:
@@ -100,11 +96,12 @@ def merged(
     findings: Sequence[Finding] = ()
     if inspector is not None:
         world, findings = inspector.conclude(world)
-        result.findings = inspector.warnings()
-        result.stopped = "" if findings else inspector.stopped
-        result.gaps = inspector.gaps()
+        stopped = "" if findings else inspector.stopped
+        findings = findings or inspector.warnings()
+        result.remarks = [finding_text(finding) for finding in inspector.warnings()]
+        result.remarks += gap_texts(stopped, inspector.gaps())
     if world.verdict is not None:
-        _fail(result, item, world, reports, findings or result.findings)
+        _fail(result, item, world, reports, findings)
         if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:
             result.longrepr.addsection("calls of all ranks", _calls(inspector.judge.calls()))
         return result
@@ -126,16 +123,17 @@ def passed_unexpectedly(report: pytest.TestReport) -> bool:
     return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
 
 
-def _sections(reports: Reports) -> list[tuple[str, str]]:
+def _sections(reports: Reports) -> list[tuple[str, str, str]]:
     """Return the ranks' output; equal output is shown once."""
     ranks_by_section: dict[tuple[str, str], list[int]] = {}
     for rank, sent in reports.items():
         for section in dict.fromkeys(section for report in sent for section in report.sections):
             ranks_by_section.setdefault(section, []).append(rank)
-    return [
-        (f"{title}, {ranks_of(ranks).lower()}", text)
-        for (title, text), ranks in ranks_by_section.items()
-    ]
+    sections = []
+    for (title, text), ranks in ranks_by_section.items():
+        stream, _, when = title.removeprefix("Captured ").partition(" ")
+        sections.append((f"{when}, {ranks_of(ranks).lower()}", stream, text))
+    return sections
 
 
 def _subtests(reports: Reports) -> list[pytest.TestReport]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
@@ -75,9 +76,11 @@ def train(session: Session, options: TrainOptions) -> Result:
             load_compiler(PRELOADED)
         from distdemo.train import loop
 
+        done = itertools.count(1)
+
         def on_message(_: int, now: EpochDone) -> None:
             at = f"{now.mode} {now.epoch}/{spec.epochs}"
-            bar.advance(now.done, 0, f"{at}, loss {now.loss:.2g}, {now.accuracy:.0%}")
+            bar.advance(next(done), 0, f"{at}, loss {now.loss:.2g}, {now.accuracy:.0%}")
 
         ended = session.start(world, loop.train, (spec,), on_message=on_message)
     from distdemo.train import proofs, view

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 DTYPE = torch.float64
+Gradients = Sequence[torch.Tensor]
 CLOUDS = 3  # of points per class
 LEARNING_RATE = 0.1
 MOMENTUM = 0.9
@@ -127,7 +128,6 @@ def train(rank: Rank, spec: TrainSpec) -> tuple[Run, ...]:
     reference = Training(REFERENCE, rank, spec, data) if rank.rank == 0 else None
     modes = [Training(mode, rank, spec, data) for mode in spec.modes]
     trainings = modes if reference is None else [reference, *modes]
-    done = 0
     for epoch in range(1, spec.epochs + 1):
         for training in trainings:
             if training is not reference:  # no phase: the waiting ranks aren't late
@@ -135,12 +135,11 @@ def train(rank: Rank, spec: TrainSpec) -> tuple[Run, ...]:
                 dist.all_reduce(torch.zeros_like(training.weights()))  # all arrived and connected
                 rank.synchronize()
             training.run_epoch()
-            done += 1
             if reference is not None:
                 if training is not reference:
                     training.compare(reference)
                 last = training.run.epochs[-1]
-                rank.send(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
+                rank.send(EpochDone(training.mode, epoch, last.loss, last.accuracy))
     return tuple(training.run for training in trainings)
 
 
@@ -171,7 +170,8 @@ class Training:
             nn.Linear(HIDDEN, CLASSES, dtype=DTYPE),
         ).to(rank.device)
         self._sizes: list[int] = []  # bytes of the collectives of the last step
-        self._module, self._average = AVERAGING_METHODS[mode](self._model, self._sizes)
+        self._average = AVERAGING_METHODS.get(mode)
+        self._module = ddp(self._model, self._sizes) if mode == "ddp" else self._model
         self._optimizer = torch.optim.SGD(
             self._model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
         )
@@ -222,7 +222,9 @@ class Training:
         loss = cross_entropy(self._module(self._train.inputs[batch]), self._train.labels[batch])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        self._average()
+        if self._average is not None:
+            gradients = [weight.grad for weight in self._model.parameters()]
+            self._sizes += self._average([grad for grad in gradients if grad is not None])
         self._optimizer.step()
         return loss.detach()
 
@@ -248,67 +250,47 @@ class Training:
 # ------------------------------------------------------------------------------ averaging gradients
 
 
-class Averaging(NamedTuple):
-    """A model whose gradients are averaged.
-
-    Attributes:
-        module: Module to call with the samples.
-        average: Collective: function to call after the backward pass; it leaves the mean over the
-            ranks in every parameter's gradient.
-    """
-
-    module: nn.Module
-    average: Callable[[], None]
+def manual(gradients: Gradients) -> Iterator[int]:
+    """Call all_reduce on each gradient and divide, as in the PyTorch tutorial."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient.div_(dist.get_world_size())
+        yield gradient.nbytes
 
 
-AveragingMethod = Callable[[nn.Module, list[int]], Averaging]
-"""Function of a model, the same on every rank, and a list to which the averaging adds the bytes of
-every collective. Collective."""
-
-
-def gradients_of(model: nn.Module) -> list[torch.Tensor]:
-    """Return the gradients of all parameters, after a backward pass."""
-    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-
-
-def manual(model: nn.Module, sizes: list[int]) -> Averaging:
-    """Call all_reduce on each parameter's gradient and divide, as in the PyTorch tutorial."""
-
-    def average() -> None:
-        for gradient in gradients_of(model):
-            sizes.append(gradient.nbytes)
-            dist.all_reduce(gradient)
-            gradient.div_(dist.get_world_size())
-
-    return Averaging(model, average)
-
-
-def flat(model: nn.Module, sizes: list[int]) -> Averaging:
+def flat(gradients: Gradients) -> Iterator[int]:
     """Average all gradients in one buffer: one collective per step, the same bytes.
 
     The buffer::
 
         [ 0.weight | 0.bias | 2.weight | 2.bias ]
     """
-
-    def average() -> None:
-        gradients = gradients_of(model)
-        buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        sizes.append(buffer.nbytes)
-        dist.all_reduce(buffer)
-        buffer /= dist.get_world_size()
-        parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
-    return Averaging(model, average)
+    buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(buffer)
+    buffer /= dist.get_world_size()
+    parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+    yield buffer.nbytes
 
 
-def ddp(model: nn.Module, sizes: list[int]) -> Averaging:
-    """Use DistributedDataParallel, which reduces buckets of gradients during the backward pass.
+AVERAGING_METHODS: dict[str, Callable[[Gradients], Iterator[int]]] = {
+    "manual": manual,
+    "flat": flat,
+}
+"""Functions that leave the mean over the ranks in the gradients, and yield the bytes of every
+collective. Collective."""
+
+
+def ddp(model: nn.Module, sizes: list[int]) -> nn.Module:
+    """Return the model in DistributedDataParallel, which reduces buckets in the backward pass.
 
     Once all gradients of a bucket are computed, DDP calls a communication hook. Ours does what DDP
     does without one (divide by the number of ranks, then a nonblocking all_reduce) and counts it.
+
+    Args:
+        model: Model, the same on every rank.
+        sizes: List to which the hook adds the bytes of every collective.
     """
     device = next(model.parameters()).device
     module = DistributedDataParallel(
@@ -324,17 +306,4 @@ def ddp(model: nn.Module, sizes: list[int]) -> Averaging:
         return averaged  # type: ignore[no-any-return]  # noqa: RET504 - untyped in torch
 
     module.register_comm_hook(None, lambda _, bucket: hook(bucket))  # torch rejects annotations
-    return Averaging(module, lambda: None)
-
-
-def single(model: nn.Module, _: list[int]) -> Averaging:
-    """Average nothing: the reference, one process with the batches of all ranks."""
-    return Averaging(model, lambda: None)
-
-
-AVERAGING_METHODS: dict[str, AveragingMethod] = {
-    "manual": manual,
-    "flat": flat,
-    "ddp": ddp,
-    REFERENCE: single,
-}
+    return module

@@ -166,11 +166,9 @@ class EpochDone:
     Attributes:
         mode: Mode of the epoch, or ``REFERENCE``.
         epoch: Number of the epoch, counted from 1.
-        done: Number of completed epochs of all modes and the reference.
     """
 
     mode: str
     epoch: int
-    done: int
     loss: float
     accuracy: float

@@ -39,13 +39,11 @@ class Signs:
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|", "+-", "*")
 # Other characters in texts, one for one, so that columns stay aligned.
 _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│┤├┼┐┌┬┘└┴", "---xu*>*>*#.=-!~~abS|+++++++++")
-# A formula with its unit, or a number with its unit.
-_UNIT = "(?:[KMGT]?i?B|[TGM]B/s|[µm]?s|cores?)\\b"
-_TERM = r"(?:(?:\d )?\S*\blg )?\S+"
-_FIRST_TERM = r"(?:\d \S*\blg |(?<!\S)(?:\S*\blg )?)\S+"  # a search from each letter is quadratic
-_UNBROKEN = re.compile(rf"{_FIRST_TERM}(?: [=×/+−] {_TERM})+(?: {_UNIT})?|\d {_UNIT}")
 _HELD = "\ue000"
 """Stands for a space at which no line may end; Rich would break at a no-break space."""
+_UNIT = "(?:[KMGT]?i?B|[TGM]B/s|[µm]?s|cores?)\\b"
+# A space beside an operator or a logarithm, or between a number and its unit.
+_NO_BREAK = re.compile(rf" (?=[=×/+−] )|(?<= [=×/+−]) |(?<=\blg) |(?<=\d) (?=\S*\blg |{_UNIT})")
 
 
 class _Console(Console):
@@ -77,14 +75,11 @@ class _Console(Console):
 def _held(text: Text, width: int) -> Text:
     """Return the text with formulas that fit into a line held together."""
 
-    def hold(formula: re.Match[str]) -> str:
-        return formula[0] if len(formula[0]) > width else formula[0].replace(" ", _HELD)
+    def fit(word: re.Match[str]) -> str:
+        return word[0] if len(word[0]) <= width else word[0].replace(_HELD, " ")
 
-    plain = _UNBROKEN.sub(hold, text.plain)
-    if plain == text.plain:
-        return text
     held = text.copy()
-    held.plain = plain
+    held.plain = re.sub(r"\S+", fit, _NO_BREAK.sub(_HELD, text.plain))
     return held
 
 

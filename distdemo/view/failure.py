@@ -96,10 +96,16 @@ def failure(
 
 def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     """Return one row per rank, those at fault first."""
-    heading = "Last phase"
-    if report.world.user_program is not None:
-        called = any(outcome.last_call for outcome in report.outcomes)
-        heading = "Last call" if called else "Line"
+
+    def reached(outcome: Outcome) -> str:
+        if report.world.user_program is None:
+            return outcome.phase.name
+        return (outcome.last_call if has_calls else _line(outcome)) or sign.none
+
+    has_calls = any(outcome.last_call for outcome in report.outcomes)
+    heading = "Last call" if has_calls else "Line"
+    if report.world.user_program is None:
+        heading = "Last phase"
     order = {rank: index for index, rank in enumerate(verdict.ranks)}
     outcomes = sorted(
         report.outcomes, key=lambda outcome: (order.get(outcome.rank, len(order)), outcome.rank)
@@ -108,8 +114,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
 
     def happened(outcome: Outcome) -> Text:
         at_fault = outcome.rank in order
-        reached = _reached(outcome, heading, sign)
-        what = what_happened(outcome, reached, at_fault=at_fault, culprit=culprit)
+        what = what_happened(outcome, reached(outcome), at_fault=at_fault, culprit=culprit)
         return Text(what, colours.WRONG if at_fault else "")
 
     host = (Column("Host", folds=True), lambda outcome: report.hosts[outcome.rank])
@@ -118,7 +123,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
         (Column("Rank", right=True), lambda outcome: rank_cell(outcome.rank)),
         *[host][: len(report.hosts)],
         (Column("What happened", folds=True), happened),
-        (Column(heading, folds=True), lambda outcome: _reached(outcome, heading, sign)),
+        (Column(heading, folds=True), reached),
         (Column("After", right=True), lambda outcome: duration(outcome.at)),
     )
     if len(outcomes) > MANY:
@@ -127,12 +132,9 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     return grid
 
 
-def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
-    """Return the cell of a rank in the column with this heading."""
-    if heading == "Last phase":
-        return outcome.phase.name
-    line = str(outcome.where.source_line) if outcome.where else ""
-    return (outcome.last_call if heading == "Last call" else line) or sign.none
+def _line(outcome: Outcome) -> str:
+    """Return the line at which a rank was, or an empty text."""
+    return str(outcome.where.source_line) if outcome.where else ""
 
 
 def what_happened(
@@ -146,7 +148,7 @@ def what_happened(
         at_fault: True if it is the root cause.
         culprit: Rank at fault.
     """
-    line = str(outcome.where.source_line) if outcome.where else ""
+    line = _line(outcome)
     at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:

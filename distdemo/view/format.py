@@ -52,8 +52,8 @@ def duration(seconds: float) -> str:
         return "—"
     for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
         if seconds < 999.5 * scale:
-            return f"{_three(seconds / scale)} {unit}"
-    return f"{_three(seconds)} s" if seconds < HOUR else f"{digits(seconds / HOUR)} h"
+            return f"{digits(seconds / scale) if seconds else 0} {unit}"
+    return f"{digits(seconds)} s" if seconds < HOUR else f"{digits(seconds / HOUR)} h"
 
 
 class TimeUnit(NamedTuple):
@@ -85,10 +85,6 @@ def unit_of(longest_s: float) -> TimeUnit:
     if longest_s < 1:
         return TimeUnit("ms", 1e-5, 2) if longest_s < 0.1 else TimeUnit("ms", 1e-4, 1)
     return TimeUnit("s", 1e-3, 3)
-
-
-def _three(value: float) -> str:
-    return f"{value:.{0 if value >= 99.95 or value == 0 else 1 if value >= 9.995 else 2}f}"
 
 
 def exact_size(size: int) -> str:

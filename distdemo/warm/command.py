@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -116,8 +115,11 @@ def _stop() -> bool:
         with handover.connect() as connection:
             process = os.pidfd_open(handover.peer(connection)[0])
     except ConnectionRefusedError:  # the process was killed, or the machine was switched off
-        with suppress(OSError):  # another command has removed it, or others can use the folder
-            _remove_stale(handover.folder())
+        stale = Path(handover.folder(), handover.NAME)
+        with suppress(OSError):  # another command has removed it
+            if stale.is_socket():
+                stale.unlink()
+                stale.parent.rmdir()
         return False
     except OSError:
         return False
@@ -128,22 +130,6 @@ def _stop() -> bool:
                 break
     os.close(process)
     return True
-
-
-def _remove_stale(place: str) -> None:
-    """Remove the socket of a warm process that was killed, and its folder if it is empty then.
-
-    Raises:
-        OSError: They can't be removed.
-    """
-    folder = handover.open_folder(place)
-    try:
-        status = os.stat(handover.NAME, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid():
-            os.unlink(handover.NAME, dir_fd=folder)
-            Path(place).rmdir()
-    finally:
-        os.close(folder)
 
 
 def _status() -> WarmReport:

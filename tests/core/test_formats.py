@@ -27,8 +27,8 @@ def test_an_option_has_one_value_whatever_its_names(command: Command) -> None:
         ("all-reduce -np 2 -n 3", "--world-size has different values: 2 and 3."),
         ("run x.py --no-sanitize --sanitize", "--sanitize has different values: off and calls."),
         ("ring --pattern exchange", "--pattern has different values: ring and exchange."),
-        ("hello -n 2 -n x", "--world-size x: not a whole number of at least 1."),
-        ("run x.py -n 2 --nproc-per-node 02", "There is no file x.py."),
+        ("hello -n 2 -n x", "--world-size has different values: 2 and x."),
+        ("run x.py -n 2 --nproc-per-node 2", "There is no file x.py."),
         ("all-reduce --op SUM --reduce-op sum --root", "all-reduce has no option --root"),
     ):
         code, _, err = command(*shlex.split(line))
