@@ -20,6 +20,7 @@ from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handl
 from distdemo.calls.match.warning_rules import (
     MisuseRule,
     RemarkRule,
+    ShapeRule,
     ShiftRule,
     UnseenRule,
     UnwaitedRule,
@@ -47,7 +48,7 @@ FOR_FINDINGS: dict[Unseen, Kind] = {
 """Kind of the findings that need what a rank looks at."""
 
 
-RULES = (MisuseRule, ShiftRule, OrderRule, UnwaitedRule, RemarkRule)
+RULES = (MisuseRule, ShiftRule, ShapeRule, OrderRule, UnwaitedRule, RemarkRule)
 """Rules besides training, in the order of their findings."""
 
 
