@@ -30,7 +30,8 @@ class MisuseRule(Rule):
             return
         info = MISUSES[note.what]
         if info.kind == "buffers":
-            self.matcher.report(rank, self._finding(note, (rank,), "error"), said=info.what)
+            finding = self._finding(note, (rank,), "error")
+            self.matcher.report(rank, replace(finding, what=info.what), by_rank=True)
         elif len(self._ranks) < MAX_LINES:
             self._ranks[note].add(rank)
 
