@@ -6,6 +6,7 @@ If ranks differ later on, the cause is the first call that they made at differen
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -20,8 +21,10 @@ from distdemo.calls.match.splits import (
     Cause,
     Detour,
     Place,
+    Sides,
     SplitCall,
     guilty,
+    places_of,
 )
 from distdemo.calls.records import Finding, SourceLine
 
@@ -34,8 +37,8 @@ class Lines:
     """Places of a group's calls that all members agreed on."""
 
     _places: dict[tuple[SourceLine, Stack], Place] = field(default_factory=dict)
-    _agreed: dict[frozenset[tuple[int, int]], dict[int, Place]] = field(default_factory=dict)
-    """Places of each rank, by rank and number of its call's definition."""
+    _agreed: dict[frozenset[tuple[int, int]], Sides] = field(default_factory=dict)
+    """Ranks at each place, by rank and number of its call's definition."""
     _last: Place | None = None  # place of the latest call, if all ranks made it there
     _run: int = 0  # number of calls in a row there
     _latest: int = 0  # number of the latest call
@@ -51,26 +54,28 @@ class Lines:
             serials: Rank and number of the definition of each of these; see `CallNote`.
             number: Number of the call in the group.
         """
-        places = self._agreed.get(serials)
-        if places is None:
+        sides = self._agreed.get(serials)
+        if sides is None:
             if len(self._agreed) * len(calls) >= MAX_CALLS:
                 self._agreed.clear()
-            places = self._agreed[serials] = self._places_of(calls)
-            for rank, place in places.items():
-                place.ranks.add(rank)
-        distinct = {*places.values()}
-        for place in distinct:
+            sides = self._agreed[serials] = self._sides_of(calls)
+            for place, ranks in sides.items():
+                place.ranks |= ranks
+        for place in sides:
             place.times += 1
         self._latest = number
         if self._detour is not None:
-            self._detour.add(places)
-        if len(distinct) == 1:
-            self._meet(distinct.pop())
+            self._detour.add(sides)
+        if len(sides) == 1:
+            self._meet(next(iter(sides)))
         else:
-            self._part(SplitCall(calls, number, places, self._last, self._run))
+            self._part(SplitCall(calls, number, sides, self._last, self._run))
 
-    def _places_of(self, calls: Calls) -> dict[int, Place]:
-        return {rank: self._place(call.source_line) for rank, call in calls.items()}
+    def _sides_of(self, calls: Calls) -> Sides:
+        ranks: defaultdict[Place, set[int]] = defaultdict(set)
+        for rank, call in calls.items():
+            ranks[self._place(call.source_line)].add(rank)
+        return {place: frozenset(side) for place, side in ranks.items()}
 
     def _place(self, line: SourceLine) -> Place:
         """Return the place of a line; beyond the limit, one for all other lines."""
@@ -112,8 +117,8 @@ class Lines:
     def _part(self, split: SplitCall) -> None:
         """Add a call that ranks made at different places."""
         if self._detour is None:
-            self._detour = Detour(split, split.places)
-        for place in split.places.values():
+            self._detour = Detour(split, split.calls)
+        for place in split.sides:
             place.split = place.split or split
         by_program = not any(line.part for line in split.lines)
         if by_program and len({line.innermost for line in split.lines}) > 1:
@@ -141,7 +146,7 @@ class Lines:
             now: Calls of the ranks that have made the later one.
             sides: Ranks that did the same there.
         """
-        at = self._places_of(now)
+        at = places_of(self._sides_of(now))
         detour = self._detour
         splits = {place.split for place in self._places.values() if place.split is not None}
         splits |= set() if detour is None else {detour.split}
@@ -160,8 +165,8 @@ class Lines:
             now: Calls of the ranks that have made it.
             members: Members of the group.
         """
-        at = self._places_of(now)
-        split = SplitCall(now, 0, at, self._last, self._run)
+        split = SplitCall(now, 0, self._sides_of(now), self._last, self._run)
+        at = split.places
         if len(now) == len(members):
             return self._alone(split, at) or self._apart(Detour(split, members), {})
         forwards = [place for place in self._places.values() if place.line.part == FORWARD]
@@ -184,24 +189,25 @@ class Lines:
             split: Call to explain.
             at: Place of each rank in the later call.
         """
+        places = split.places
         never = {
             place: tuple(
                 rank
-                for rank in sorted(split.places)
+                for rank in sorted(places)
                 if rank not in place.ranks and at.get(rank) is not place
             )
-            for place in split.places.values()
+            for place in split.sides
         }
-        early = [rank for rank, place in sorted(split.places.items()) if never[place]]
-        others = [rank for rank in sorted(split.places) if rank not in early]
+        early = [rank for rank, place in sorted(places.items()) if never[place]]
+        others = [rank for rank in sorted(places) if rank not in early]
         is_ahead = not at or at.keys() >= {*early}
         if not (early and others and is_ahead and all(place.is_direct for place in never)):
             return None
-        place = split.places[early[0]]
+        place = places[early[0]]
         at_fault = tuple(early if len(early) <= len(others) else others)
         backward = (p.ranks for p in self._places.values() if p.line.part == BACKWARD)
         trains = any(ranks and ranks.issubset(early) for ranks in backward)
-        return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
+        return Cause(split, "alone", place, places, at_fault, never[place], trains)
 
     def _apart(self, detour: Detour, at: Mapping[int, Place]) -> Cause | None:
         """Return the cause if ranks have left a place, where all were, at different times.
@@ -212,18 +218,19 @@ class Lines:
         """
         split = detour.split
         before = split.before
-        if before is None or not all(p.is_direct for p in (before, *split.places.values())):
+        if before is None or not all(p.is_direct for p in (before, *split.sides)):
             return None
-        if before in split.places.values():
+        if before in split.sides:
             runs = detour.runs(at)
             if len({*runs.values()}) == 1:
                 return None
             usual = {rank for rank, run in runs.items() if run in before.runs()}
             return Cause(split, "run", before, runs, guilty(runs, usual))
-        if not any(place.followed for place in split.places.values()):
+        if not any(place.followed for place in split.sides):
             return None  # no rank went to where all were before
-        usual = {r for r, place in split.places.items() if (split.run, place) in before.followed}
-        return Cause(split, "turn", before, split.places, guilty(split.places, usual))
+        places = split.places
+        usual = {rank for rank, place in places.items() if (split.run, place) in before.followed}
+        return Cause(split, "turn", before, places, guilty(places, usual))
 
     # ---------------------------------------------------------------------------------- warnings
 

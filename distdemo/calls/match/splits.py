@@ -20,6 +20,8 @@ from distdemo.view.format import plural
 
 Calls = Mapping[int, RankCall]
 """One call of a group, by rank."""
+Sides = Mapping["Place", frozenset[int]]
+"""Ranks that make one call from the same place, by this place."""
 MAX_FOLLOWED = 100  # remembered ways on from a place
 FORWARD = "DDP's forward"
 BACKWARD = "backward()"
@@ -70,6 +72,11 @@ class Place:
         return {run for run, _ in self.followed}
 
 
+def places_of(sides: Sides) -> dict[int, Place]:
+    """Return the place of each rank."""
+    return {rank: place for place, ranks in sides.items() for rank in sorted(ranks)}
+
+
 @dataclass(eq=False, slots=True)
 class SplitCall:
     """A call that the ranks made at different places.
@@ -77,21 +84,26 @@ class SplitCall:
     Attributes:
         calls: The call.
         number: Its number in the group.
-        places: Place of each rank.
+        sides: Ranks at each place.
         before: Place of the call before on all ranks, or None.
         run: Number of calls in a row there.
     """
 
     calls: Calls
     number: int
-    places: Mapping[int, Place]
+    sides: Sides
     before: Place | None
     run: int
 
     @property
+    def places(self) -> dict[int, Place]:
+        """Place of each rank."""
+        return places_of(self.sides)
+
+    @property
     def lines(self) -> frozenset[SourceLine]:
         """Source lines of the call."""
-        return frozenset(call.source_line for call in self.calls.values())
+        return frozenset(place.line for place in self.sides)
 
 
 class Detour:
@@ -110,20 +122,22 @@ class Detour:
     def __init__(self, split: SplitCall, members: Collection[int]) -> None:
         self.split = split
         self.is_shifted = False
-        self._visitors: dict[Place, set[int]] = {}
-        self._left = {rank: split.run for rank in members if rank not in split.places}
-        """Number of calls in a row at the place before, of ranks that are no longer there."""
-        self._run = split.run  # the same of the other ranks
-        self.add(split.places)
+        self._visitors: dict[Place, frozenset[int]] = {}
+        self._staying = frozenset(members)  # ranks that are still at the place before
+        self._run = split.run  # number of their calls in a row there
+        self._runs: dict[int, int] = {}  # the same of the other ranks
+        self.add(split.sides)
 
-    def add(self, places: Mapping[int, Place]) -> None:
-        """Add the group's next call: the place of each rank."""
-        for rank, place in places.items():
-            self.is_shifted |= rank not in self._visitors.get(place, (rank,))
-            if place is not self.split.before:
-                self._left.setdefault(rank, self._run)
-        for rank, place in places.items():
-            self._visitors.setdefault(place, set()).add(rank)
+    def add(self, sides: Sides) -> None:
+        """Add the group's next call: the ranks at each place."""
+        for place, ranks in sides.items():
+            visitors = self._visitors.get(place, ranks)
+            self.is_shifted |= not ranks <= visitors
+            self._visitors[place] = visitors | ranks
+        before = self.split.before
+        staying = frozenset() if before is None else self._staying & sides.get(before, frozenset())
+        self._runs |= dict.fromkeys(self._staying - staying, self._run)
+        self._staying = staying
         self._run += 1
 
     def runs(self, at: Mapping[int, Place]) -> dict[int, int]:
@@ -132,10 +146,9 @@ class Detour:
         Args:
             at: Place of each rank in the call after those that were added.
         """
-        stays = {
-            rank: self._run + (at.get(rank) is self.split.before) for rank in self.split.places
-        }
-        return {**stays, **self._left}
+        before = self.split.before
+        stays = {rank: self._run + (at.get(rank) is before) for rank in self._staying}
+        return {**self._runs, **stays}
 
 
 @dataclass(frozen=True, slots=True)

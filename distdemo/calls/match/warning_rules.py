@@ -91,9 +91,9 @@ class ShapeRule(Rule):
 
     def agreed(self, entries: CallSet) -> None:
         """Compare the shapes of a call with each other, and with those of the call before."""
-        calls = entries.by_rank
-        if len({call.shape for call in calls.values()}) == 1:
+        if len({entry.call.shape for entry in entries.values()}) == 1:
             return
+        calls = entries.by_rank
         if any(call.source_line.part for call in calls.values()):
             return
         group = entries.group
