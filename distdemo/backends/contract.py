@@ -67,6 +67,10 @@ class Backend:
         null_peer: Peer to which a message is dropped without an error, or None.
         sends_to_itself: True if a rank may send to itself.
         needs_handles: True if it never delivers a message whose handle was dropped before.
+        buffers_sends: True if a send may end before the receiver has arrived.
+        orders_messages: True if it pairs the messages of two ranks in the order of the calls, and
+            ignores their tags.
+        accepts_shorter: True if a receive may get fewer elements than it expects.
     """
 
     name: ClassVar[str]
@@ -87,6 +91,9 @@ class Backend:
     null_peer: ClassVar[int | None] = None
     sends_to_itself: ClassVar[bool] = True
     needs_handles: ClassVar[bool] = False
+    buffers_sends: ClassVar[bool] = True
+    orders_messages: ClassVar[bool] = False
+    accepts_shorter: ClassVar[bool] = False
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use the backend, or None if it can."""

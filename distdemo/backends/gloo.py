@@ -29,6 +29,7 @@ class Gloo(Backend):
     # reduce_scatter accepts them. torch 2.8 has no all_to_all with lists.
     needs_even = frozenset({"all_gather", "all_to_all", "gather", "scatter"})
     needs_handles = True
+    buffers_sends = False
     sends_to_itself = False
 
     def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:

@@ -26,6 +26,7 @@ class Mpi(Backend):
     how_to_install = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
     engines = ("mpi", "slurm")
     copies_strided = True
+    accepts_shorter = True
     needs_even = frozenset({"gather", "scatter"})
     null_peer = -1  # MPI_PROC_NULL of MPICH; other libraries reject it
     dtypes = COMMON_DTYPES | {"bool", "int16", "uint16", "uint32", "uint64", "complex64"}

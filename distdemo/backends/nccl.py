@@ -41,6 +41,7 @@ class Nccl(Backend):
     # from one tensor, of which NCCL uses as much as there are ranks.
     needs_even = frozenset({"gather", "scatter"})
     ignores_rest = frozenset({"all_gather", "reduce_scatter"})
+    orders_messages = True
     how_to_install = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:

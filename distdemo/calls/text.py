@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distdemo.calls.notes import EndNote
-from distdemo.calls.records import CallCount, Finding, Gap, Row
+from distdemo.calls.records import CallCount, Finding, Gap, Row, Unseen
 from distdemo.launcher.records import signal_name
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural, ranks_text
 
+GAPS: dict[Unseen, str] = {
+    "calls": "Not compared: {calls} on {names}, a process group that the program builds itself",
+    "tensors": "Not compared: tensors that can't be read, {names}",
+    "replicas": "The parameters were not compared to the end: {names}",
+    "buffers": "The tensors of calls were not watched to the end: {names}",
+    "gradients": "Severed gradients were not looked for to the end: {names}",
+}
+"""What wasn't looked at, by kind of `Gap`."""
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
 
 
@@ -73,26 +81,11 @@ def gap_texts(stopped: str, gaps: Sequence[Gap]) -> list[str]:
         gaps: What ranks couldn't look at.
     """
     texts = [f"The ranks' calls were not compared to the end: {stopped}."] if stopped else []
-    return texts + [_gap_text(gap) for gap in gaps]
-
-
-def _gap_text(gap: Gap) -> str:
-    names = ", ".join(gap.names)
-    who = f"{rank_label(gap.ranks)}, first at {gap.source_line}"
-    match gap.what:
-        case "calls":
-            return (
-                f"Not compared: {plural(gap.count, 'call')} on {names}, a process group that the "
-                f"program builds itself ({who})."
-            )
-        case "tensors":
-            return f"Not compared: tensors that can't be read, {names} ({who})."
-        case "replicas":
-            return f"The parameters were not compared to the end: {names} ({who})."
-        case "buffers":
-            return f"The tensors of calls were not watched to the end: {names} ({who})."
-        case "gradients":
-            return f"Severed gradients were not looked for to the end: {names} ({who})."
+    return texts + [
+        GAPS[gap.what].format(names=", ".join(gap.names), calls=plural(gap.count, "call"))
+        + f" ({rank_label(gap.ranks)}, first at {gap.source_line})."
+        for gap in gaps
+    ]
 
 
 def calls_text(calls: Sequence[CallCount]) -> str:

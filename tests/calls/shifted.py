@@ -74,14 +74,6 @@ def reduced_in_a_branch(rank: int, wrong: bool) -> None:
             dist.all_reduce(torch.ones(1))
 
 
-def barrier_in_a_branch(rank: int, wrong: bool) -> None:
-    """Wait for a file that one rank writes, but only on this rank."""
-    for _ in range(EPOCHS):
-        if rank == 1 or not wrong:
-            dist.barrier()
-        dist.barrier()
-
-
 def average(metrics: dict[str, float]) -> None:
     """Average metrics over all ranks."""
     for value in metrics.values():
@@ -94,16 +86,6 @@ def metrics_in_the_middle(rank: int, wrong: bool) -> None:
         metrics = {"loss": 1.0, "accuracy": 0.5, "recall": 0.5}
         if wrong and rank == 1 and epoch == 1:
             del metrics["recall"]
-        dist.all_reduce(torch.tensor(1.0))
-        average(metrics)
-
-
-def metrics_at_the_end(rank: int, wrong: bool) -> None:
-    """Average a metric that only one rank has in the last epoch."""
-    for epoch in range(EPOCHS):
-        metrics = {"loss": 1.0, "accuracy": 0.5}
-        if wrong and rank == 1 and epoch == EPOCHS - 1:
-            metrics["recall"] = 0.5
         dist.all_reduce(torch.tensor(1.0))
         average(metrics)
 

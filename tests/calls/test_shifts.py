@@ -273,9 +273,7 @@ WRONG = [
     ("gloo", 2, "evaluated_at_the_end", "absent", [0], FORWARD),
     ("gloo", 4, "trained_once_more", "shift", [1], "Rank 1 called the DDP module at"),
     ("mpi", 4, "reduced_in_a_branch", "shift", [0], "which no other rank ran; it was paired with"),
-    ("gloo", 2, "barrier_in_a_branch", "shift", [1], "Rank 1 made barrier at"),
     ("gloo", 4, "metrics_in_the_middle", "shift", [1], "2 calls in a row"),
-    ("gloo", 2, "metrics_at_the_end", "uneven", [1], "3 calls in a row"),
     ("mpi", 2, "skipped_by_continue", "shift", [1], "rank 1 went to"),
 ]
 """Backend, number of ranks, program, kind, ranks at fault and a part of the text."""

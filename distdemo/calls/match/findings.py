@@ -100,9 +100,9 @@ def alike(matcher: Matcher, first: Problem) -> list[Problem]:
 def together(problems: Sequence[Problem]) -> Finding:
     """Return the finding of all ranks that have the same problem."""
     finding = problems[0].finding
-    ranks = tuple(sorted({rank for problem in problems for rank in problem.finding.ranks}))
-    if ranks == finding.ranks or not problems[0].said:
+    if not problems[0].by_rank:
         return finding
+    ranks = tuple(sorted({rank for problem in problems for rank in problem.finding.ranks}))
     rows = []
     for row, *others in zip(*(problem.finding.rows for problem in problems), strict=True):
         did = row.did
@@ -112,7 +112,7 @@ def together(problems: Sequence[Problem]) -> Finding:
         if line and any(str(other.source_line) != str(line) for other in others):
             line = replace(line, callers=())
         rows.append(Row(ranks, did, line, row.op))
-    what = f"{ranks_of(ranks)}: {problems[0].said}"
+    what = f"{ranks_of(ranks)}: {finding.what}"
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
 
@@ -296,9 +296,8 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     ranks = tuple(sorted({entry.rank for entry in handles}))
     others = tuple(sorted({entry.rank for entry in waiting} - {*ranks}))
     handle = f"handle{'s' * (len(ops) > 1)} of {' and '.join(f'i{op}' for op in ops)}"
-    backend = first.group.backend.partition("/")[0]
-    what = f"{ranks_of(ranks)} dropped the {handle} without waiting; {backend} delivers a message "
-    what += "only if its handle is kept."
+    what = f"{ranks_of(ranks)} dropped the {handle} without waiting; {first.group.facts.name} "
+    what += "delivers a message only if its handle is kept."
     return Finding("p2p", what, tuple(rows), "", KEEP_HANDLES, ranks, others)
 
 

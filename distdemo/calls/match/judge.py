@@ -20,6 +20,7 @@ from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handl
 from distdemo.calls.match.warning_rules import (
     MisuseRule,
     RemarkRule,
+    ShapeRule,
     ShiftRule,
     UnseenRule,
     UnwaitedRule,
@@ -47,7 +48,7 @@ FOR_FINDINGS: dict[Unseen, Kind] = {
 """Kind of the findings that need what a rank looks at."""
 
 
-RULES = (MisuseRule, ShiftRule, OrderRule, UnwaitedRule, RemarkRule)
+RULES = (MisuseRule, ShiftRule, ShapeRule, OrderRule, UnwaitedRule, RemarkRule)
 """Rules besides training, in the order of their findings."""
 
 
@@ -293,20 +294,17 @@ class _Search:
             else:
                 mismatch = findings.mismatch(matcher, first)
                 yield self._so_far(mismatch, self._late_members(first)), [first]
-        raised = findings.raised(matcher)
-        if raised is not None:
-            yield self._so_far(raised, self._active, names=True), ()
-        others = (
-            self._missing_call,
-            self._missing_peer,
-            lambda: self._cycle(self._stuck),
-            self._dropped_handle,
-            lambda: self._cycle(deadlocked_ranks(matcher, certain=False), certain=False),
-        )
-        for search in others:
-            error = search()
-            if error is not None:
-                yield error, ()
+        yield from ((error, ()) for error in self._others() if error is not None)
+
+    def _others(self) -> Iterator[Finding | None]:
+        """Yield the errors that aren't problems of one call, if there are any."""
+        raised = findings.raised(self._matcher)
+        yield raised and self._so_far(raised, self._active, names=True)
+        yield self._missing_call()
+        yield self._missing_peer()
+        yield self._cycle(self._stuck)
+        yield self._dropped_handle()
+        yield self._cycle(deadlocked_ranks(self._matcher, certain=False), certain=False)
 
     def _so_far(self, finding: Finding, late: set[int], *, names: bool = False) -> Finding:
         """Mark a finding if calls of these late ranks could change it.

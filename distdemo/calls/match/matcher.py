@@ -16,7 +16,6 @@ from distdemo.calls.match.rules import (
     KINDS,
     MEMBERS_ONLY,
     TAGS,
-    backend_named,
     check_arguments,
     compare_parts,
     differs,
@@ -219,11 +218,10 @@ class Matcher:
         if rank not in group.numbers:
             return None  # a note of another world
         if call.outside:
-            said = f"{call.op} on a group that doesn't include this rank."
+            what = f"{call.op} on a group that doesn't include this rank."
             row = self.shown.row(rank, call, call.op)
-            what = f"{ranks_of((rank,))}: {said}"
             finding = Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,))
-            self.report(rank, finding, said=said)
+            self.report(rank, finding, by_rank=True)
             return None
         entry = Entry(
             rank,
@@ -241,14 +239,10 @@ class Matcher:
         if wrong is not None:
             kind, why = wrong
             where = "" if group.is_default else f" in {group.name}"
-            said = f"{why}{where}."
-            what = f"{ranks_of((rank,))}: {said}"
-            rule = KINDS[kind].rule
-            if kind == "buffers":
-                rule = CONTIGUOUS
+            rule = CONTIGUOUS if kind == "buffers" else KINDS[kind].rule
             rows = (self.shown.row(rank, call),)
-            finding = Finding(kind, what, rows, self.before(group), rule, (rank,))
-            entry.wrong = self.report(rank, finding, entry, said=said)
+            finding = Finding(kind, f"{why}{where}.", rows, self.before(group), rule, (rank,))
+            entry.wrong = self.report(rank, finding, entry, by_rank=True)
         if call.peer is not None:
             message = group, rank, call.peer, entry.sends
             entry.position = self._messages[message]
@@ -282,10 +276,9 @@ class Matcher:
         entry = state.pending.get(note.number)
         if entry is None:
             return
-        backend = backend_named(entry.group.backend)
         if not note.dropped:
             entry.no_wait = True
-        elif backend is not None and backend.needs_handles and not entry.no_wait:
+        elif entry.group.facts.needs_handles and not entry.no_wait:
             entry.dropped = True
             self.dropped.append(entry)
 
@@ -400,7 +393,7 @@ class Matcher:
             what = f"{sends} {sent.dtype}, {receives} {received.dtype}."
         elif sent.count > received.count:
             what = f"{counts}: the receiver's tensor is too small."
-        elif sent.count < received.count and send.group.backend != "mpi":
+        elif sent.count < received.count and not send.group.facts.accepts_shorter:
             what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
         elif self.nccl and send.position != receive.position:
             kind, rule = "nccl", TAGS
@@ -436,11 +429,12 @@ class Matcher:
         finding: Finding,
         entry: Entry | None = None,
         settled: Collection[int] = (),
-        said: str = "",
+        *,
+        by_rank: bool = False,
     ) -> Problem:
         """Add a problem of a rank, and of this call of it if there is one; see `Problem`."""
         order = self.ranks[rank].call_count if entry is None else entry.order
-        problem = Problem(finding, (order, rank), entry, settled, said)
+        problem = Problem(finding, (order, rank), entry, settled, by_rank)
         self.problems.append(problem)
         return problem
 

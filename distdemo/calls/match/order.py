@@ -58,7 +58,7 @@ class OrderRule(Rule):
         call = entry.call
         if call.peer is None:
             return not call.rules.internal and call.op not in UNORDERED
-        return not call.batched and (self.matcher.nccl or entry.group.backend.startswith("nccl"))
+        return not call.batched and (self.matcher.nccl or entry.group.facts.orders_messages)
 
     def findings(self) -> list[Finding]:
         """Return a warning per set of lines whose calls had no common order."""

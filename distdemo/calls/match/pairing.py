@@ -20,7 +20,7 @@ class PairKey(NamedTuple):
     Attributes:
         sender: Group rank of the sender, or −1 for any.
         receiver: Group rank of the receiver.
-        tag: Tag of the message; 0 for NCCL, which has no tags.
+        tag: Tag of the message; 0 if the backend ignores it.
     """
 
     group: Group
@@ -87,8 +87,8 @@ class Pairing:
         """Return the ranks that a send or receive waits for; see `Matcher.awaited`."""
         group = entry.group
         channel = _channel(entry)
-        if certain and entry.sends and not group.backend.startswith("gloo"):
-            return ()  # the backend may buffer it
+        if certain and entry.sends and group.facts.buffers_sends:
+            return ()
         if entry.matched or channel is None:
             return ()
         if entry.from_any:
@@ -166,6 +166,6 @@ def _channel(entry: Entry) -> PairKey | None:
     if call.peer is None or not -entry.from_any <= call.peer < len(group.members):
         return None
     number = group.numbers[entry.rank]
-    tag = 0 if group.backend.startswith("nccl") else call.tag
+    tag = 0 if group.facts.orders_messages else call.tag
     ends = (number, call.peer) if entry.sends else (call.peer, number)
     return PairKey(group, *ends, tag)

@@ -28,6 +28,7 @@ class KindInfo:
     value: Callable[[RankCall], object] | None = None
 
 
+UNKNOWN_BACKEND = Backend()
 ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
 
 
@@ -224,21 +225,21 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
     known = backend_named(backend)
     for name, other in (("root", call.root), ("peer", call.peer)):
         is_any = other == -1 and call.rules.data == "from peer"
-        is_null = name == "peer" and known is not None and other == known.null_peer
+        is_null = name == "peer" and other == known.null_peer
         if other is not None and not (is_any or is_null) and not 0 <= other < n:
             what = f"the {name} of {call.op} is rank {other}, but the group has {n} ranks"
             return "argument", what
-    if call.peer == rank and known is not None and not known.sends_to_itself:
+    if call.peer == rank and not known.sends_to_itself:
         what = f"{call.op} has this rank itself as its peer, which {known.name} rejects"
         return "argument", what
     for sizes in _lists(call, rank):
-        is_rest_unused = known is not None and call.op in known.ignores_rest and len(sizes) > n
+        is_rest_unused = call.op in known.ignores_rest and len(sizes) > n
         if len(sizes) != n and not is_rest_unused:
             return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks"
-        if known is not None and call.op in known.needs_even and len(set(sizes)) > 1:
+        if call.op in known.needs_even and len(set(sizes)) > 1:
             what = f"{call.op} got a list of tensors of unequal size, which {known.name} rejects"
             return "shape", what
-    if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
+    if call.op in known.ignores_gaps and call.device == "cpu":
         fault = layout_fault(call.shape, call.strides)
         if fault:
             what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores"
@@ -261,9 +262,7 @@ def remarks(call: RankCall, rank: int, n: int, backend: str) -> Iterator[tuple[K
     if call.overlapping:
         yield "buffers", f"a list passed to {call.op} contains tensors that overlap.", OWN_MEMORY
     known = backend_named(backend)
-    if known is None:
-        return
-    if call.op == "send" and call.peer == known.null_peer:
+    if call.op == "send" and call.peer is not None and call.peer == known.null_peer:
         what = f"the peer of {call.op} is rank {call.peer}, which doesn't exist."
         yield "argument", what, f"{known.name} may drop the message without an error."
     if call.op in known.ignores_rest:
@@ -279,9 +278,9 @@ def _lists(call: RankCall, rank: int) -> list[tuple[int, ...]]:
     return [getattr(call, name) for name in call.rules.lists] if is_used else []
 
 
-def backend_named(name: str) -> Backend | None:
-    """Return the backend of a group, ``gloo`` or ``gloo/cpu``, or None if it is unknown."""
-    return REGISTRY.get(name.partition("/")[0])
+def backend_named(name: str) -> Backend:
+    """Return the backend of a group, ``gloo`` or ``gloo/cpu``; the usual facts if it is unknown."""
+    return REGISTRY.get(name.partition("/")[0], UNKNOWN_BACKEND)
 
 
 def layout_fault(shape: Sequence[int], strides: Sequence[int]) -> str:

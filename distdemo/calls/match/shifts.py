@@ -1,4 +1,4 @@
-"""Find calls that match, but were hardly meant to: by their lines and shapes.
+"""Find calls that match, but were hardly meant to: by the lines from which ranks make them.
 
 If ranks differ later on, the cause is the first call that they made at different places; see
 ``match.splits``. Otherwise these are warnings.
@@ -6,8 +6,10 @@ If ranks differ later on, the cause is the first call that they made at differen
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from distdemo.calls.match.rules import KINDS, minority
 from distdemo.calls.match.shown import Shown, Stack
@@ -17,9 +19,12 @@ from distdemo.calls.match.splits import (
     MAX_FOLLOWED,
     Calls,
     Cause,
+    Detour,
     Place,
+    Sides,
     SplitCall,
     guilty,
+    places_of,
 )
 from distdemo.calls.records import Finding, SourceLine
 
@@ -27,47 +32,19 @@ MAX_LINES = 1000  # remembered source lines per group
 MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
-@dataclass(eq=False, slots=True)
-class AgreedCall:
-    """Calls at one position that agreed, for every position with the same ones.
-
-    Attributes:
-        calls: The calls.
-        places: Place of each rank's call.
-        distinct: These places, once each.
-        shapes: Shape that each rank passed, without dimensions of size 1; empty if all shapes are
-            equal, or a part of torch made the calls.
-    """
-
-    calls: Calls
-    places: dict[int, Place]
-    distinct: tuple[Place, ...]
-    shapes: dict[int, tuple[int, ...]]
-
-    @property
-    def place(self) -> Place | None:
-        """Place of all ranks, or None if they differ."""
-        return self.distinct[0] if len(self.distinct) == 1 else None
-
-
 @dataclass(slots=True)
 class Lines:
-    """Lines and shapes of a group's calls that all members agreed on.
+    """Places of a group's calls that all members agreed on."""
 
-    Attributes:
-        splits: First call, for every way in which ranks made one at different places.
-    """
-
-    splits: dict[frozenset[tuple[int, Place]], SplitCall] = field(default_factory=dict)
     _places: dict[tuple[SourceLine, Stack], Place] = field(default_factory=dict)
-    _agreed: dict[frozenset[tuple[int, int]], AgreedCall] = field(default_factory=dict)
-    """Calls by rank and number of their definitions."""
+    _agreed: dict[frozenset[tuple[int, int]], Sides] = field(default_factory=dict)
+    """Ranks at each place, by rank and number of its call's definition."""
     _last: Place | None = None  # place of the latest call, if all ranks made it there
     _run: int = 0  # number of calls in a row there
-    _together: int = 0  # number of the latest call for which all ranks went to another place
-    _followed: list[SplitCall] = field(default_factory=list)
-    _reshaped: tuple[AgreedCall, int] | None = None  # latest call with two shapes, and its number
-    _swapped: dict[SourceLine, tuple[AgreedCall, int]] = field(default_factory=dict)
+    _latest: int = 0  # number of the latest call
+    _detour: Detour | None = None  # calls since the ranks parted
+    _mixed: dict[frozenset[SourceLine], SplitCall | None] = field(default_factory=dict)
+    """Call that ranks made from several lines of the program; None if it is meant or repeated."""
 
     def add(self, calls: Calls, serials: frozenset[tuple[int, int]], number: int) -> None:
         """Add a call that all members agreed on.
@@ -77,46 +54,28 @@ class Lines:
             serials: Rank and number of the definition of each of these; see `CallNote`.
             number: Number of the call in the group.
         """
-        agreed = self._agreed.get(serials)
-        if agreed is None:
+        sides = self._agreed.get(serials)
+        if sides is None:
             if len(self._agreed) * len(calls) >= MAX_CALLS:
                 self._agreed.clear()
-            agreed = self._agreed[serials] = self._agreed_call(calls)
-        if agreed.shapes:
-            self._compare_shapes(agreed, number)
-        place = agreed.place
-        if place is not None and place is self._last and not self._followed:
+            sides = self._agreed[serials] = self._sides_of(calls)
+            for place, ranks in sides.items():
+                place.ranks |= ranks
+        for place in sides:
             place.times += 1
-            self._run += 1
+        self._latest = number
+        if self._detour is not None:
+            self._detour.add(sides)
+        if len(sides) == 1:
+            self._meet(next(iter(sides)))
         else:
-            self._move(agreed, number)
+            self._part(SplitCall(calls, number, sides, self._last, self._run))
 
-    def _compare_shapes(self, agreed: AgreedCall, number: int) -> None:
-        """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
-        calls = agreed.calls.values()
-        call = next(iter(calls))
-        shapes = {*agreed.shapes.values()}
-        if call.reduce_op and len(shapes) > 1 and len({tuple(sorted(s)) for s in shapes}) == 1:
-            self._swapped.setdefault(call.source_line, (agreed, number))
-        different = {(call.source_line, call.count) for call in calls}
-        if call.root is not None or len(different) > 1 or len(shapes) != 2:
-            return
-        first, before = self._reshaped or (agreed, 0)
-        self._reshaped = agreed, number
-        is_next = before == number - 1 and shapes == {*first.shapes.values()}
-        if is_next and all(first.shapes[rank] != shape for rank, shape in agreed.shapes.items()):
-            self._swapped.setdefault(call.source_line, (first, before))
-
-    def _agreed_call(self, calls: Calls) -> AgreedCall:
-        """Return the places of a call, and what is special about it."""
-        places = {rank: self._place(call.source_line) for rank, call in calls.items()}
-        for rank, place in places.items():
-            place.ranks.add(rank)
-        distinct = tuple({*places.values()})
-        by_program = not any(call.source_line.part for call in calls.values())
-        has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
-        shapes = {rank: tuple(n for n in call.shape if n != 1) for rank, call in calls.items()}
-        return AgreedCall(calls, places, distinct, shapes if has_shapes else {})
+    def _sides_of(self, calls: Calls) -> Sides:
+        ranks: defaultdict[Place, set[int]] = defaultdict(set)
+        for rank, call in calls.items():
+            ranks[self._place(call.source_line)].add(rank)
+        return {place: frozenset(side) for place, side in ranks.items()}
 
     def _place(self, line: SourceLine) -> Place:
         """Return the place of a line; beyond the limit, one for all other lines."""
@@ -125,40 +84,49 @@ class Lines:
             key = (SourceLine(), SourceLine().stack)
         return self._places.setdefault(key, Place(key[0]))
 
-    def _move(self, agreed: AgreedCall, number: int) -> None:
-        """Add a call at a different place from the one before."""
-        for other in agreed.distinct:
-            other.times += 1
-        last, place = self._last, agreed.place
-        self._followed = [s for s in self._followed if s.follow(agreed.places, place)]
-        if place is None:
-            self._split(agreed, number)
-        elif place is not last and last is not None:
-            self._together = number
-            if len(last.followed) < MAX_FOLLOWED:
-                last.followed.add((self._run, place))
+    def _meet(self, place: Place) -> None:
+        """Add a call that all ranks made at one place."""
+        last = self._last
+        has_moved = last is not None and place is not last
+        if last is not None and has_moved and len(last.followed) < MAX_FOLLOWED:
+            last.followed.add((self._run, place))
+        if self._detour is not None and (has_moved or not self._detour.is_shifted):
+            if not self._detour.is_shifted:
+                self._forget(self._detour.split.number)
+            self._detour = None
         self._run = self._run + 1 if place is last else 1
         self._last = place
 
-    def _split(self, agreed: AgreedCall, number: int) -> None:
-        """Remember a call that ranks made at different places, unless it is a known one."""
-        key = frozenset(agreed.places.items())
-        old = self.splits.get(key)
-        if old is None and len(self.splits) * len(agreed.calls) >= MAX_CALLS:
-            return
-        split = SplitCall(agreed.calls, number, agreed.places, self._last, self._run)
-        if old is not None:
-            old.times += 1
-            if old.is_meant or not self._is_over(old) or self._alone(old, {}):
-                return
-            split.times = old.times
-            del self.splits[key]
-        self.splits[key] = split  # the latest is the last one
-        self._followed.append(split)
+    def _forget(self, first: int) -> None:
+        """Forget the calls from this number on: the ranks made one for another, and met elsewhere.
 
-    def _is_over(self, split: SplitCall) -> bool:
-        """Return True if all ranks have gone from one place to another together since then."""
-        return split.number < self._together
+        That says nothing of DDP's forward, which broadcasts no buffers after one without gradients.
+        """
+        for lines, split in self._mixed.items():
+            if split is not None and split.number >= first:
+                self._mixed[lines] = None
+        for place in self._places.values():
+            split = place.split
+            if (
+                split is not None
+                and split.number >= first
+                and FORWARD not in {line.part for line in split.lines}
+            ):
+                place.split = None
+
+    def _part(self, split: SplitCall) -> None:
+        """Add a call that ranks made at different places."""
+        if self._detour is None:
+            self._detour = Detour(split, split.calls)
+        for place in split.sides:
+            place.split = place.split or split
+        by_program = not any(line.part for line in split.lines)
+        if by_program and len({line.innermost for line in split.lines}) > 1:
+            if split.lines in self._mixed:
+                self._mixed[split.lines] = None
+            elif len(self._mixed) < MAX_LINES:
+                self._mixed[split.lines] = split
+        self._last = None
 
     def rounds(self, line: SourceLine) -> int:
         """Return the number of calls that some rank made from this line.
@@ -167,17 +135,7 @@ class Lines:
         """
         place = self._places.get((line, line.stack))
         times = 0 if place is None else place.times
-        return 0 if times == 1 and any(line in lines for lines in self._mixed()) else times
-
-    def _mixed(self) -> dict[frozenset[SourceLine], list[SplitCall]]:
-        """Return the calls that ranks made from several lines of the program, by these lines."""
-        mixed: dict[frozenset[SourceLine], list[SplitCall]] = {}
-        for split in self.splits.values():
-            lines = frozenset(call.source_line for call in split.calls.values())
-            by_program = not any(line.part for line in lines)
-            if by_program and len({line.innermost for line in lines}) > 1:
-                mixed.setdefault(lines, []).append(split)
-        return mixed
+        return 0 if times == 1 and any(line in lines for lines in self._mixed) else times
 
     # ------------------------------------------------------------------------------------ causes
 
@@ -188,13 +146,14 @@ class Lines:
             now: Calls of the ranks that have made the later one.
             sides: Ranks that did the same there.
         """
-        at = self._places_of(now)
-        for split in self.splits.values():
-            if split.is_meant:
-                continue
+        at = places_of(self._sides_of(now))
+        detour = self._detour
+        splits = {place.split for place in self._places.values() if place.split is not None}
+        splits |= set() if detour is None else {detour.split}
+        for split in sorted(splits, key=attrgetter("number")):
             cause = self._alone(split, at)
-            if cause is None and not self._is_over(split):
-                cause = self._apart(split, at, split.places)
+            if cause is None and detour is not None and split is detour.split:
+                cause = self._apart(detour, at)
             if cause is not None and cause.divides(sides):
                 return cause
         return None
@@ -206,10 +165,10 @@ class Lines:
             now: Calls of the ranks that have made it.
             members: Members of the group.
         """
-        at = self._places_of(now)
-        split = SplitCall(now, 0, at, self._last, self._run)
+        split = SplitCall(now, 0, self._sides_of(now), self._last, self._run)
+        at = split.places
         if len(now) == len(members):
-            return self._alone(split, at) or self._apart(split, {}, members)
+            return self._alone(split, at) or self._apart(Detour(split, members), {})
         forwards = [place for place in self._places.values() if place.line.part == FORWARD]
         never = tuple(rank for rank in sorted(members) if rank not in now)
         place = at[min(at)]
@@ -218,10 +177,7 @@ class Lines:
             return Cause(split, "alone", place, at, tuple(sorted(now)), never)
         if place is not self._last or place.line.part or self._run not in place.runs():
             return None  # the other ranks have left, but not where they usually do
-        return self._apart(split, {}, members)
-
-    def _places_of(self, calls: Calls) -> dict[int, Place]:
-        return {rank: self._place(call.source_line) for rank, call in calls.items()}
+        return self._apart(Detour(split, members), {})
 
     def _alone(self, split: SplitCall, at: Mapping[int, Place]) -> Cause | None:
         """Return the cause if some ranks have called where others never have.
@@ -233,48 +189,48 @@ class Lines:
             split: Call to explain.
             at: Place of each rank in the later call.
         """
+        places = split.places
         never = {
             place: tuple(
                 rank
-                for rank in sorted(split.places)
+                for rank in sorted(places)
                 if rank not in place.ranks and at.get(rank) is not place
             )
-            for place in split.places.values()
+            for place in split.sides
         }
-        early = [rank for rank, place in sorted(split.places.items()) if never[place]]
-        others = [rank for rank in sorted(split.places) if rank not in early]
+        early = [rank for rank, place in sorted(places.items()) if never[place]]
+        others = [rank for rank in sorted(places) if rank not in early]
         is_ahead = not at or at.keys() >= {*early}
         if not (early and others and is_ahead and all(place.is_direct for place in never)):
             return None
-        place = split.places[early[0]]
+        place = places[early[0]]
         at_fault = tuple(early if len(early) <= len(others) else others)
         backward = (p.ranks for p in self._places.values() if p.line.part == BACKWARD)
         trains = any(ranks and ranks.issubset(early) for ranks in backward)
-        return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
+        return Cause(split, "alone", place, places, at_fault, never[place], trains)
 
-    def _apart(
-        self, split: SplitCall, at: Mapping[int, Place], members: Collection[int]
-    ) -> Cause | None:
+    def _apart(self, detour: Detour, at: Mapping[int, Place]) -> Cause | None:
         """Return the cause if ranks have left a place, where all were, at different times.
 
         Args:
-            split: Call to explain.
+            detour: Calls since then.
             at: Place of each rank in the later call.
-            members: Members of the group.
         """
+        split = detour.split
         before = split.before
-        if before is None or not all(p.is_direct for p in (before, *split.places.values())):
+        if before is None or not all(p.is_direct for p in (before, *split.sides)):
             return None
-        if before in split.places.values():
-            lengths = {rank: split.length(rank, at) for rank in sorted(members)}
-            if len({*lengths.values()}) == 1:
+        if before in split.sides:
+            runs = detour.runs(at)
+            if len({*runs.values()}) == 1:
                 return None
-            usual = {rank for rank, length in lengths.items() if length in before.runs()}
-            return Cause(split, "run", before, lengths, guilty(lengths, usual))
-        if not any(place.followed for place in split.places.values()):
+            usual = {rank for rank, run in runs.items() if run in before.runs()}
+            return Cause(split, "run", before, runs, guilty(runs, usual))
+        if not any(place.followed for place in split.sides):
             return None  # no rank went to where all were before
-        usual = {rank for rank, place in split.places.items() if place in split.usual}
-        return Cause(split, "turn", before, split.places, guilty(split.places, usual))
+        places = split.places
+        usual = {rank for rank, place in places.items() if (split.run, place) in before.followed}
+        return Cause(split, "turn", before, places, guilty(places, usual))
 
     # ---------------------------------------------------------------------------------- warnings
 
@@ -288,9 +244,7 @@ class Lines:
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
         another of the lines. A call that was made for another, after which all ranks continued
-        together, isn't reported. Or only some ranks called the DDP module at a line. Or ranks
-        reduced a tensor that some of them had transposed, or passed tensors of two shapes, and
-        exchanged them in the next call.
+        together, isn't reported. Or only some ranks called the DDP module at a line.
 
         Args:
             group: Name of the group.
@@ -299,53 +253,27 @@ class Lines:
         """
         callers = {(place.line, rank) for place in self._places.values() for rank in place.ranks}
         callers |= {(call.source_line, rank) for made in opened for rank, call in made.items()}
-        for split, *others in self._mixed().values():
+        for split in self._mixed.values():
+            if split is None or split.number == self._latest:  # or ranks made no more calls
+                continue
             lines = {rank: call.source_line for rank, call in split.calls.items()}
             strayed = any(
                 caller != line and (line, rank) in callers
                 for rank, caller in lines.items()
-                for line in set(lines.values())
+                for line in split.lines
             )  # else they are branches that different ranks take
-            is_meant = split.is_meant or split.is_last  # they met, or made no more calls
-            if strayed and not (others or split.times > 1 or is_meant):
-                how = "came from different lines"
-                warning = _warning(split.calls, split.number, group, how, lines, shown)
+            if strayed:
                 elsewhere = (
                     r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
                 strays = tuple(elsewhere)
-                if 0 < len(strays) <= len(lines) / 2:
-                    warning = replace(warning, ranks=strays)
-                yield warning
-        for split in self.splits.values():
-            cause = self._alone(split, {})
-            if cause is not None and cause.place.line.part == FORWARD:
+                if not 0 < len(strays) <= len(lines) / 2:
+                    strays = minority(lines)
+                op = next(iter(split.calls.values())).op
+                what = f"Call {split.number} of {group}, {op}, came from different lines."
+                rows = tuple(shown.rows(split.calls))
+                yield Finding("shift", what, rows, "", KINDS["shift"].rule, strays, level="warn")
+        for place in self._places.values():
+            cause = self._alone(place.split, {}) if place.split is not None else None
+            if cause is not None and cause.place is place and place.line.part == FORWARD:
                 yield cause.finding(group, shown)
-        for agreed, number in self._swapped.values():
-            how = "got tensors of different shapes"
-            yield _warning(agreed.calls, number, group, how, agreed.shapes, shown)
-
-
-def _warning(
-    calls: Calls,
-    number: int,
-    group: str,
-    how: str,
-    values: Mapping[int, object],
-    shown: Shown,
-) -> Finding:
-    """Return a warning on a call, which names the ranks with an unusual value.
-
-    Args:
-        calls: The call.
-        number: Its number in the group.
-        group: Name of the group.
-        how: End of the sentence.
-        values: Value of each rank.
-        shown: Rows and lines of the findings.
-    """
-    op = next(iter(calls.values())).op
-    what = f"Call {number} of {group}, {op}, {how}."
-    rule = KINDS["shift"].rule
-    guilty = minority(values)
-    return Finding("shift", what, tuple(shown.rows(calls)), "", rule, guilty, level="warn")

@@ -20,8 +20,9 @@ from distdemo.view.format import plural
 
 Calls = Mapping[int, RankCall]
 """One call of a group, by rank."""
+Sides = Mapping["Place", frozenset[int]]
+"""Ranks that make one call from the same place, by this place."""
 MAX_FOLLOWED = 100  # remembered ways on from a place
-WINDOW = 32  # calls within which ranks that made one call for another meet again
 FORWARD = "DDP's forward"
 BACKWARD = "backward()"
 DIRECT = {"": "made {}", BACKWARD: "called backward()", FORWARD: "called the DDP module"}
@@ -51,12 +52,15 @@ class Place:
         times: Number of the group's calls that some rank made here.
         followed: Ways on that all ranks took together: the number of calls in a row here, and the
             next place.
+        split: First call that some ranks made here, and others elsewhere; None if there is none, or
+            if it was meant.
     """
 
     line: SourceLine
     ranks: set[int] = field(default_factory=set)
     times: int = 0
     followed: set[tuple[int, Place]] = field(default_factory=set)
+    split: SplitCall | None = None
 
     @property
     def is_direct(self) -> bool:
@@ -67,10 +71,10 @@ class Place:
         """Return the numbers of calls in a row that all ranks have made here."""
         return {run for run, _ in self.followed}
 
-    def ways(self, run: int) -> set[Place]:
-        """Return the places at which all ranks have made the next call after this number here."""
-        places = {place for length, place in self.followed if length == run}
-        return places | ({self} if any(length > run for length in self.runs()) else set())
+
+def places_of(sides: Sides) -> dict[int, Place]:
+    """Return the place of each rank."""
+    return {rank: place for place, ranks in sides.items() for rank in sorted(ranks)}
 
 
 @dataclass(eq=False, slots=True)
@@ -80,84 +84,71 @@ class SplitCall:
     Attributes:
         calls: The call.
         number: Its number in the group.
-        places: Place of each rank.
+        sides: Ranks at each place.
         before: Place of the call before on all ranks, or None.
         run: Number of calls in a row there.
-        usual: Places to which all ranks have gone from there before.
-        more: Number of further calls in a row there, by rank.
-        times: Number of calls that the ranks made at these places.
-        is_meant: True if the ranks made one call for another: afterwards they met elsewhere. This
-            says nothing of DDP's forward, which broadcasts no buffers after one without gradients.
     """
 
     calls: Calls
     number: int
-    places: Mapping[int, Place]
+    sides: Sides
     before: Place | None
     run: int
-    usual: set[Place] = field(init=False)
-    more: dict[int, int] = field(init=False)
-    times: int = 1
-    is_meant: bool = False
-    _sides: dict[Place, set[int]] = field(default_factory=dict)
-    _staying: set[int] = field(init=False)
-    _moved: set[Place] = field(default_factory=set)
-    _window: int = WINDOW
-
-    def __post_init__(self) -> None:
-        """Sort the ranks by place."""
-        for rank, place in self.places.items():
-            self._sides.setdefault(place, set()).add(rank)
-        self.usual = set() if self.before is None else self.before.ways(self.run)
-        stays = set() if self.before is None else self._sides.get(self.before, set())
-        self.more = dict.fromkeys(stays, 1)
-        self._staying = {*stays}
 
     @property
-    def is_last(self) -> bool:
-        """True if no later call of the group was made by all ranks."""
-        return self._window == WINDOW
+    def places(self) -> dict[int, Place]:
+        """Place of each rank."""
+        return places_of(self.sides)
 
-    def follow(self, places: Mapping[int, Place], together: Place | None) -> bool:
-        """Add the group's next call; return True if the call after it matters, too.
+    @property
+    def lines(self) -> frozenset[SourceLine]:
+        """Source lines of the call."""
+        return frozenset(place.line for place in self.sides)
+
+
+class Detour:
+    """Calls from one at which the ranks parted, until they are together again.
+
+    Args:
+        split: The first one.
+        members: Ranks that made it, or have left the group instead.
+
+    Attributes:
+        split: The first one.
+        is_shifted: True if a rank has come to a place where others had been: they are some calls
+            apart. Otherwise they have made one call for another.
+    """
+
+    def __init__(self, split: SplitCall, members: Collection[int]) -> None:
+        self.split = split
+        self.is_shifted = False
+        self._visitors: dict[Place, frozenset[int]] = {}
+        self._staying = frozenset(members)  # ranks that are still at the place before
+        self._run = split.run  # number of their calls in a row there
+        self._runs: dict[int, int] = {}  # the same of the other ranks
+        self.add(split.sides)
+
+    def add(self, sides: Sides) -> None:
+        """Add the group's next call: the ranks at each place."""
+        for place, ranks in sides.items():
+            visitors = self._visitors.get(place, ranks)
+            self.is_shifted |= not ranks <= visitors
+            self._visitors[place] = visitors | ranks
+        before = self.split.before
+        staying = frozenset() if before is None else self._staying & sides.get(before, frozenset())
+        self._runs |= dict.fromkeys(self._staying - staying, self._run)
+        self._staying = staying
+        self._run += 1
+
+    def runs(self, at: Mapping[int, Place]) -> dict[int, int]:
+        """Return the number of calls in a row that each rank made at the place before.
 
         Args:
-            places: Place of each rank.
-            together: This place if it is the same on all ranks.
-        """
-        for rank in [*self._staying]:
-            if places[rank] is self.before:
-                self.more[rank] += 1
-            else:
-                self._staying.discard(rank)
-        if self._window:
-            self._window = 0 if self._is_shifted(places) else self._window - 1
-            is_left = self._window > 0 and together not in {None, *self._sides}
-            self.is_meant = is_left and all(place.line.part != FORWARD for place in self._sides)
-        return not self.is_meant and bool(self._window or self._staying)
-
-    def length(self, rank: int, at: Mapping[int, Place]) -> int:
-        """Return the number of a rank's calls in a row at the place before.
-
-        Args:
-            rank: The rank.
             at: Place of each rank in the call after those that were added.
         """
-        is_there = rank in self._staying and at.get(rank) is self.before
-        return self.run + self.more.get(rank, 0) + is_there
-
-    def _is_shifted(self, places: Mapping[int, Place]) -> bool:
-        """Return True if a side continues to where another one was: they are some calls apart.
-
-        Places at which only this side has called don't count: it makes more calls there.
-        """
-        for first, ranks in self._sides.items():
-            place = places[min(ranks)]
-            if place is not first and first not in self._moved and not place.ranks <= ranks:
-                self._moved.add(first)
-                if place in self._sides:
-                    return True
-        return False
+        before = self.split.before
+        stays = {rank: self._run + (at.get(rank) is before) for rank in self._staying}
+        return {**self._runs, **stays}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
+from distdemo.backends.contract import Backend
+from distdemo.calls.match.rules import backend_named
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
 from distdemo.calls.notes import Destruction, EndNote
@@ -215,6 +217,11 @@ class Group:
             self.reached[rank] = sys.maxsize if rank in self.silent else first
 
     @property
+    def facts(self) -> Backend:
+        """Facts about the backend."""
+        return backend_named(self.backend)
+
+    @property
     def is_default(self) -> bool:
         """True for the group of all ranks."""
         return self.name == "the default group"
@@ -235,14 +242,14 @@ class Problem:
         place: Number of calls that the rank made before, and the rank.
         entry: Call that has the error, or None.
         settled: Ranks that can't change it.
-        said: Summary of the finding without the rank, if others may have the same problem.
+        by_rank: True if other ranks may have the same problem; the summary doesn't name the rank.
     """
 
     finding: Finding
     place: tuple[int, int]
     entry: Entry | None = None
     settled: Collection[int] = ()
-    said: str = ""
+    by_rank: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from distdemo.calls.match import findings
 from distdemo.calls.match.matcher import Matcher, Rule
-from distdemo.calls.match.rules import KINDS, MISUSES, remarks
+from distdemo.calls.match.rules import KINDS, MISUSES, minority, remarks
 from distdemo.calls.match.shifts import MAX_LINES
-from distdemo.calls.match.state import CallSet, Entry
+from distdemo.calls.match.state import CallSet, Entry, Group
 from distdemo.calls.notes import CallNote, MisuseNote, Note, UnseenNote
 from distdemo.calls.records import Finding, Gap, Kind, Level, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
@@ -30,7 +30,8 @@ class MisuseRule(Rule):
             return
         info = MISUSES[note.what]
         if info.kind == "buffers":
-            self.matcher.report(rank, self._finding(note, (rank,), "error"), said=info.what)
+            finding = self._finding(note, (rank,), "error")
+            self.matcher.report(rank, replace(finding, what=info.what), by_rank=True)
         elif len(self._ranks) < MAX_LINES:
             self._ranks[note].add(rank)
 
@@ -73,6 +74,58 @@ class ShiftRule(Rule):
         for group in self.matcher.groups.values():
             opened = (calls.by_rank for calls in group.open)
             yield from group.lines.warnings(group.name, opened, self.matcher.shown)
+
+
+class ShapeRule(Rule):
+    """Calls that agree, but in which some ranks have probably exchanged or transposed tensors.
+
+    They are reductions whose shapes differ in their order only, and two calls in a row in which
+    each rank passes one of two shapes and then the other. Dimensions of size 1 don't count.
+    """
+
+    def __init__(self, matcher: Matcher) -> None:
+        super().__init__(matcher)
+        self._latest: dict[Group, tuple[int, str, dict[int, RankCall]]] = {}
+        """Latest call of two shapes on each group: its position, its name and the call."""
+        self._warnings: dict[tuple[Group, SourceLine], tuple[str, dict[int, RankCall]]] = {}
+
+    def agreed(self, entries: CallSet) -> None:
+        """Compare the shapes of a call with each other, and with those of the call before."""
+        if len({entry.call.shape for entry in entries.values()}) == 1:
+            return
+        calls = entries.by_rank
+        if any(call.source_line.part for call in calls.values()):
+            return
+        group = entries.group
+        call = calls[min(calls)]
+        shapes = _shapes(calls)
+        different = {*shapes.values()}
+        sizes = {tuple(sorted(shape)) for shape in different}
+        if call.reduce_op and len(different) > 1 and len(sizes) == 1:
+            self._warnings.setdefault((group, call.source_line), (entries.name, calls))
+        same = {(call.source_line, call.count) for call in calls.values()}
+        if call.root is not None or len(same) > 1 or len(different) != 2:
+            return
+        position, name, before = self._latest.get(group, (entries.position, "", calls))
+        self._latest[group] = entries.position, entries.name, calls
+        first = _shapes(before)
+        has_exchanged = {*first.values()} == different and first.items().isdisjoint(shapes.items())
+        if position == entries.position - 1 and has_exchanged:
+            self._warnings.setdefault((group, call.source_line), (name, before))
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a warning per line."""
+        for name, calls in self._warnings.values():
+            op = next(iter(calls.values())).op
+            what = f"In {name}, {op} got tensors of different shapes."
+            rows = tuple(self.matcher.shown.rows(calls))
+            guilty = minority(_shapes(calls))
+            yield Finding("shift", what, rows, "", KINDS["shift"].rule, guilty, level="warn")
+
+
+def _shapes(calls: Mapping[int, RankCall]) -> dict[int, tuple[int, ...]]:
+    """Return the shape that each rank passed, without dimensions of size 1."""
+    return {rank: tuple(size for size in call.shape if size != 1) for rank, call in calls.items()}
 
 
 class RemarkRule(Rule):
