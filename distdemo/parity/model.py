@@ -23,7 +23,6 @@ class Model:
     """Modules and parameters of the program, by name. None of them is kept alive."""
 
     def __init__(self) -> None:
-        self.names = NAMES
         self._first: weakref.ref[nn.Module] | None = None
         self._roots: WeakSet[nn.Module] = WeakSet()
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
@@ -41,7 +40,7 @@ class Model:
         """
         seen = {id(module)}
         while True:
-            parent = self.names.parent(module)
+            parent = NAMES.parent(module)
             if parent is None or id(parent) in seen or module not in parent.children():
                 return module
             seen.add(id(parent))

@@ -24,7 +24,8 @@ from operator import eq
 import numpy as np
 from numpy.typing import NDArray
 
-from distdemo.parity.records import Axis, Mesh, RankNotes
+from distdemo.parity.notes import Mesh, RankNotes
+from distdemo.parity.records import Axis
 from distdemo.parity.sketches import Sketch, added, distance, joined, summed
 
 Grid = NDArray[np.object_]
@@ -142,14 +143,12 @@ class Explanation:
         deviation: Distance from the reference, as a multiple of the tolerated one.
         factor: Factor by which it is larger than the reference.
         reordered: True if columns are in another order.
-        fits: False if the parts make the shape of the reference in no placement.
     """
 
     placement: Placement
     deviation: float
     factor: float = 1.0
     reordered: bool = False
-    fits: bool = True
 
     @property
     def holds(self) -> bool:
@@ -285,12 +284,12 @@ def explain(
         for reference in references:
             if "P" in placement and (whole.rows != reference.rows or is_zero_sum):
                 continue
-            if whole.has_squares == reference.has_squares and all(map(eq, placement, usual)):
+            if bool(whole.squares) == bool(reference.squares) and all(map(eq, placement, usual)):
                 deviation = tolerance.deviation(whole, reference)
                 if deviation <= 1:
                     return Explanation(placement, deviation)  # no other one is better
             pairs.append((placement, whole, reference))
-    pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
+    pairs.sort(key=lambda pair: bool(pair[1].squares) != bool(pair[2].squares))
     results = [
         Explanation(placement, tolerance.deviation(whole, reference))
         for placement, whole, reference in pairs
@@ -364,7 +363,7 @@ def _factor(whole: Sketch, reference: Sketch) -> float | None:
     expected = np.concatenate(reference.sums)
     square = float(expected @ expected)
     factor = float(sums @ expected) / square if square > 0 else 0.0
-    if whole.has_squares and reference.has_squares and reference.norm > 0:
+    if whole.squares and reference.squares and reference.norm > 0:
         size = whole.norm / reference.norm
         factor = -size if abs(factor + size) < NEAR * size else size
     return factor if math.isfinite(factor) and abs(factor) >= 1e-9 else None

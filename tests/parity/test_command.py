@@ -384,6 +384,7 @@ for _ in range(3):
 """
 ACTIVATION = """
 net = nn.ReLU()
+torch.set_grad_enabled({grad})
 for _ in range(3):
     net(x * {factor})
 """
@@ -461,8 +462,8 @@ for _ in range(3):
             [],
         ),
         (HUGE_SETTING, [], "incomplete", ["unrecorded"]),
-        (ACTIVATION.format(factor="(1 + rank)"), [], "differs", []),
-        (ACTIVATION.format(factor=1), [], "agrees", []),
+        (ACTIVATION.format(factor="(1 + rank)", grad=False), [], "differs", []),
+        (ACTIVATION.format(factor=1, grad=True), [], "agrees", []),
         (ONE_STEP, [], "differs", []),
         (UNTRAINED, [], "incomplete", ["untrained"]),
         (CHAOTIC, [], "incomplete", ["tolerance"]),
