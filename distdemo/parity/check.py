@@ -80,12 +80,12 @@ def check_parity(
     world = WorldSpec(world_size, deadline=timeout, stall=stall, silent=True)
     check_world(world)
     from distdemo.launcher.local import run_world
-    from distdemo.parity.rank import record_function
+    from distdemo.parity.rank import record
     from distdemo.parity.worlds import measure_parity
 
     def start(ranks: int, settings: tuple[Recording, Notes], **callbacks: Any) -> WorldReport:
         own = replace(world, world_size=ranks)
-        return run_world(own, record_function, (*settings, fn, args), **callbacks)
+        return run_world(own, record, (*settings, fn, args), **callbacks)
 
     report = ParityReport(None, world_size, reference_size)
     start_from = "keep" if own_start else "copy"

@@ -97,7 +97,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
     world = replace(world, user_program=UserProgram(not program.creates_group))
     with session.waiting(program.name, world):
         # NumPy starts threads when it is imported, so torch comes first.
-        from distdemo.parity.rank import record_program
+        from distdemo.parity.rank import record
         from distdemo.parity.worlds import measure_parity
 
         preload(program)
@@ -109,7 +109,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
                 arguments += tuple(options.reference_args or ())
             own = replace(program, arguments=arguments)
             spec = replace(world, world_size=ranks)
-            return session.start(spec, record_program, (recording, notes, own), **callbacks)
+            return session.start(spec, record, (recording, notes, own), **callbacks)
 
         report = ParityReport(program, size, options.ranks_reference)
         recording = Recording(

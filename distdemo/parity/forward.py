@@ -90,9 +90,10 @@ def same_batch_difference(results: Results) -> Difference | None:
     if key is None or not results.comparing.steps:
         return None
     used = [other for other in results if other.kind != "start"]
+    data_groups = results.comparing.ranks.all_of("data_groups")
     for index, axis in enumerate(results.mesh.axes):
         lines = results.mesh.lines(index)
-        is_data = any(tuple(sorted(line)) in results.data_groups for line in lines)
+        is_data = any(tuple(sorted(line)) in data_groups for line in lines)
         is_idle = all(results.is_placed(other, index, "R") for other in used)
         if results.is_placed(key, index, "R") and (is_data or is_idle):
             along = results.over(index, "along")
@@ -115,13 +116,14 @@ def _other_rows(results: Results, step: int) -> Difference | None:
     ):
         return None  # sequence parallelism: the ranks' rows are joined before the first layer
     groups = tensor.equal_ranks()
+    data_groups = results.comparing.ranks.all_of("data_groups")
     for index, axis in enumerate(results.mesh.axes):
         line = results.mesh.lines(index)[0]
         is_split = any(
             other.kind == "initial" and split_dims(result.placement[index : index + 1])
             for other, result in results.items()
         )
-        is_data = tuple(sorted(line)) in results.data_groups
+        is_data = tuple(sorted(line)) in data_groups
         is_same = any({*line} <= {*group} for group in groups)
         if is_split and not is_data and not is_same:
             what = f"the ranks{results.over(index, 'along')} get different rows of the input."

@@ -278,7 +278,10 @@ def explain(
         tolerance: Tolerance of this tensor.
         usual: Placement of the model's input.
     """
-    is_zero_sum = _is_zero_sum(references, tolerance)
+    # If all sums are near zero, as those of a weight between a LayerNorm and a softmax, they prove
+    # nothing about a partial tensor.
+    sums = [float(np.linalg.norm(column)) for whole in references for column in whole.sums]
+    is_zero_sum = all(length <= CLEAR * tolerance.sums for length in sums)
     pairs = []
     for placement, whole in ways:
         for reference in references:
@@ -299,7 +302,8 @@ def explain(
     if best is not None:
         return best
     for placement, whole, reference in pairs:
-        if _is_reordered(placement, whole, reference, tolerance):
+        dims = set(split_dims(placement))
+        if len(dims) == 1 and has_columns_of(whole, reference, dims.pop(), tolerance):
             return Explanation(placement, 1.0, reordered=True)
     for placement, whole, reference in pairs:
         factor = _factor(whole, reference)
@@ -321,23 +325,6 @@ def fits(parts: Grid, reference: Sketch) -> bool:
         empty[index] = None if part is None else part.emptied()
     wholes = [whole for _, whole in combinations(empty, Tolerance(0.0, 0.0))]
     return not wholes or any(whole.lengths == reference.lengths for whole in wholes)
-
-
-def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:
-    """Return True if all sums are near zero: then they prove nothing about a partial tensor.
-
-    So are those of a weight between a LayerNorm and a softmax.
-    """
-    sums = [columns for reference in references for columns in reference.sums]
-    return all(float(np.linalg.norm(columns)) <= CLEAR * tolerance.sums for columns in sums)
-
-
-def _is_reordered(
-    placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
-) -> bool:
-    """Return True if the columns of a split dimension are the reference's in another order."""
-    dims = set(split_dims(placement))
-    return len(dims) == 1 and has_columns_of(whole, reference, dims.pop(), tolerance)
 
 
 def has_columns_of(one: Sketch, other: Sketch, dim: int, tolerance: Tolerance) -> bool:

@@ -68,9 +68,11 @@ class Recorder(Listener):
         self._step = 0
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
-        self._has_stepped = False  # since the last call of the model
-        self._holders: list[object] = []
-        """Objects that hold the parameters until these are noted: the program may end first."""
+        self._stepped: list[object] = []
+        """After an optimizer's step, what holds the parameters until these are noted.
+
+        The program may end first.
+        """
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
@@ -165,9 +167,7 @@ class Recorder(Listener):
             self._leave()
             return
         self._is_training = self._has_grad
-        new = self._model.add(root)
-        if new:
-            self._begin_parameters(new)
+        self._begin_parameters(self._model.add(root))
 
     def before_accumulation(self, outputs: Iterable[Any]) -> None:
         """Note the loss of a backward pass."""
@@ -205,8 +205,7 @@ class Recorder(Listener):
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Remember that a step was made; after the last one the program may end or fail."""
-        self._has_stepped = True
-        self._holders = self._model.holders()
+        self._stepped = self._model.holders()
         if self._step == self._recording.steps - 1:
             self._add_parameters()
             self._write(self._step + 1)
@@ -226,15 +225,13 @@ class Recorder(Listener):
         if not is_step and may_look and "stepped" not in self._lines:
             is_step = self._has_changed()
         if is_step:
-            self._has_stepped = True
             self._add_gradients()
         if may_look:
             self._called.clear()
-        if self._has_stepped:
+        if is_step or self._stepped:
             self._add_parameters()
             self._step += 1
-            self._has_stepped = False
-            self._holders = []
+            self._stepped = []
 
     def _has_changed(self) -> bool:
         """Return True if the program has changed a parameter since this last noted it."""
@@ -453,16 +450,14 @@ def _sketch(tensor: Tensor, dims: Iterable[int]) -> Sketch:
 
 def _sums(tensor: Tensor) -> tuple[Numbers, Numbers]:
     """Return sums and sums of squares over all dimensions but the last."""
-    width = tensor.shape[-1]
-    if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
-        array = tensor.reshape(-1, width).to("cpu", torch.float64, copy=True).numpy()
-        return array.sum(0), np.square(array).sum(0)
-    total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
-    for piece in torch.split(tensor.reshape(-1, width), max(1, PIECE // width)):
-        exact = piece.double()
-        total[0] += exact.sum(0)
-        total[1] += exact.square().sum(0)
-    sums, squares = total.cpu().numpy()
+    rows = tensor.unsqueeze(0).flatten(0, -2)
+    width = rows.shape[1]
+    sums = np.zeros(width)
+    squares = np.zeros(width)
+    for piece in torch.split(rows, max(1, PIECE // max(1, width))):
+        exact = piece.to("cpu", torch.float64, copy=True).numpy()  # not the program's
+        sums += exact.sum(0)
+        squares += np.square(exact).sum(0)
     return sums, squares
 
 

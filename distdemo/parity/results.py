@@ -67,14 +67,12 @@ class Compared(Explanation):
     def equal_ranks(self) -> list[list[int]]:
         """Return the ranks in groups that hold the same values, the largest group first."""
         groups: list[tuple[Sketch, list[int]]] = []
-        for rank, part in enumerate(self.parts):
-            if part is not None:
-                same = (
-                    group for first, group in groups if self.tolerance.deviation(part, first) <= 1
-                )
-                group = next(same, None)
-                if group is None:
-                    groups.append((part, group := []))
+        for rank, (part, _) in self.wholes.items():
+            same = (group for first, group in groups if self.tolerance.deviation(part, first) <= 1)
+            group = next(same, None)
+            if group is None:
+                groups.append((part, [rank]))
+            else:
                 group.append(rank)
         return sorted((group for _, group in groups), key=len, reverse=True)
 
@@ -221,23 +219,24 @@ class Results(dict[TensorId, Compared]):
 
     def records(self) -> tuple[Comparison, ...]:
         """Return the records of all tensors but the parameters that were replaced."""
-        return tuple(self._record(tensor) for key, tensor in self.items() if key.kind != "start")
-
-    def _record(self, tensor: Compared) -> Comparison:
-        note = self.comparing.reference.note(tensor.key)
-        norm = max((part.norm for part in self.comparing.references(tensor.key)), default=0.0)
-        tolerance = tensor.tolerance.sums / norm if norm > 0 else 0.0
-        return Comparison(
-            *tensor.key,
-            tensor.placement,
-            tensor.exact,
-            tensor.factor,
-            tensor.deviation,
-            tolerance if math.isfinite(tolerance) else 0.0,
-            tensor.reordered,
-            note.line if note else "",
-            tensor.incomparable,
-        )
+        records = []
+        for key, tensor in self.items():
+            note = self.comparing.reference.note(key)
+            norm = max((part.norm for part in self.comparing.references(key)), default=0.0)
+            tolerance = tensor.tolerance.sums / norm if norm > 0 else 0.0
+            record = Comparison(
+                *key,
+                tensor.placement,
+                tensor.exact,
+                tensor.factor,
+                tensor.deviation,
+                tolerance if math.isfinite(tolerance) else 0.0,
+                tensor.reordered,
+                note.line if note else "",
+                tensor.incomparable,
+            )
+            records.append(record)
+        return tuple(record for record in records if record.kind != "start")
 
     @property
     def notes(self) -> Sequence[RankNotes]:
@@ -248,11 +247,6 @@ class Results(dict[TensorId, Compared]):
     def size(self) -> int:
         """Number of ranks."""
         return len(self.notes)
-
-    @cached_property
-    def data_groups(self) -> set[tuple[int, ...]]:
-        """Ranks of the groups over which DDP or FSDP reduces gradients."""
-        return self.comparing.ranks.all_of("data_groups")
 
     @cached_property
     def right_gradients(self) -> dict[tuple[int, str], set[bool]]:

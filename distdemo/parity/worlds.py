@@ -19,7 +19,7 @@ from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.gaps import gaps, unrecorded
 from distdemo.parity.judge import first_difference
 from distdemo.parity.notes import read_notes
-from distdemo.parity.records import KINDS, Difference, ParityReport, Recording, TensorId
+from distdemo.parity.records import Difference, ParityReport, Recording, TensorId
 from distdemo.parity.remarks import remarks
 from distdemo.parity.results import Results
 from distdemo.parity.sketches import distance
@@ -75,7 +75,7 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     size = report.world_size if recording.run == "ranks" else report.reference_size
     folder = Path(recording.folder) / recording.run
     folder.mkdir()
-    left = set()
+    left = set()  # ranks that have recorded their steps
 
     def on_message(rank: int, _: Any) -> bool:
         left.add(rank)
@@ -212,10 +212,8 @@ def _differing(asked: Comparing, other: RunNotes, share: float) -> Iterator[Tens
     The initial parameters of one rank are copied into the second run.
     """
     reference = asked.reference
-    keys = (key for key in reference.keys if not asked.exclusion.excludes(key.name))
-    in_order = sorted(keys, key=lambda key: (key.step, KINDS.index(key.kind)))
     copied = ("start", "initial") if len(reference.ranks) == 1 else ()
-    for key in (key for key in in_order if key.kind not in copied):
+    for key in (key for key in asked.keys if key.kind not in copied):
         for expected, sketch in zip(reference.sketches(key), other.sketches(key), strict=True):
             if expected and sketch:
                 size = expected.norm * max(expected.rows, 1) ** 0.5
