@@ -133,6 +133,7 @@ class Results(dict[TensorId, Compared]):
         inputs = [way for key, way in placements.items() if key.kind == "input"]
         starts = [way for key, way in placements.items() if key.kind == "initial"]
         self.mesh = named(self.mesh, inputs[0] if inputs else (), starts)
+        self._unplaced = comparing.ranks.all_of("unplaced")
         for key in comparing.keys:
             if key in explanations:
                 self[key] = self._compared(key, explanations[key])
@@ -213,7 +214,7 @@ class Results(dict[TensorId, Compared]):
         if has_shape and not (result.holds or fits(in_shape(self.mesh, parts), reference)):
             return "shape"
         if key.kind in ("start", "initial"):
-            is_placed = result.exact or key.name not in self.comparing.ranks.all_of("unplaced")
+            is_placed = result.exact or key.name not in self._unplaced
             return "" if is_placed or key.kind == "start" else "start"
         return "tolerance" if result.holds and self.comparing.is_blind(key) else ""
 
@@ -222,7 +223,7 @@ class Results(dict[TensorId, Compared]):
         records = []
         for key, tensor in self.items():
             note = self.comparing.reference.note(key)
-            norm = max((part.norm for part in self.comparing.references(key)), default=0.0)
+            norm = tensor.reference.norm
             tolerance = tensor.tolerance.sums / norm if norm > 0 else 0.0
             record = Comparison(
                 *key,

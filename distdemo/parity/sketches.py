@@ -44,8 +44,9 @@ class Sketch:
 
     @property
     def norm(self) -> float:
-        """Norm of the tensor; NaN if the squares are unknown."""
-        return float(np.sqrt(self.squares[0].sum())) if self.squares else math.nan
+        """Norm of the tensor; the smallest that its sums allow if the squares are unknown."""
+        squares = self.squares[0] if self.squares else self.sums[0] ** 2 / max(self.rows, 1)
+        return float(np.sqrt(squares.sum()))
 
     def scaled(self, factor: float) -> Sketch:
         """Return the sketch of the tensor times a factor."""
