@@ -22,14 +22,10 @@ class ParityError(DistdemoError):
     """
 
     def __init__(self, report: ParityReport) -> None:
-        from distdemo.parity.view import gaps_hint, uncompared_texts, verdict_text
+        from distdemo.parity.view import problem
 
-        found = report.difference
-        if found is None:
-            why = "\n".join(uncompared_texts(report))
-            super().__init__(verdict_text(report), why, gaps_hint(report))
-        else:
-            super().__init__(found.what, "\n".join(found.facts), found.hint)
+        what, facts, hint = problem(report)
+        super().__init__(what, "\n".join(facts), hint)
         self.report = report
 
 

@@ -181,8 +181,9 @@ class Recorder(Listener):
         """Note the gradients that an optimizer is about to use."""
         self._note_line("stepped")
         settings: dict[int, dict[str, float]] = {}
-        for group in optimizer.param_groups:
-            self._model.add_optimized(group["params"])
+        groups = optimizer.param_groups
+        self._model.add_optimized([parameter for group in groups for parameter in group["params"]])
+        for group in groups:
             numbers = {
                 name: float(value)
                 for name, value in group.items()
@@ -240,7 +241,7 @@ class Recorder(Listener):
             known = known or self._sketch_of(TensorId("initial", 0, name))
             with suppress(UnreadableError):
                 part = _whole(parameter)
-                if known and known.squares and known.lengths == tuple(part.shape):
+                if known and known.lengths == tuple(part.shape):
                     earlier = (known.sums[-1], known.squares[-1])
                     if not np.array_equal(_sums(part), earlier, equal_nan=True):
                         return True

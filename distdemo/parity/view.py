@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from rich.text import Text
@@ -156,6 +156,14 @@ def verdict_text(report: ParityReport) -> str:
             "makes up for it"
         )
     return f"{text} with the reference{far}; {'; '.join(remarks)}."
+
+
+def problem(report: ParityReport) -> tuple[str, Sequence[str], str]:
+    """Return what differs, or what could not be compared: a sentence, facts and advice."""
+    difference = report.difference
+    if difference is not None:
+        return difference.what, difference.facts, difference.hint
+    return verdict_text(report), uncompared_texts(report), gaps_hint(report)
 
 
 def uncompared_texts(report: ParityReport) -> list[str]:
