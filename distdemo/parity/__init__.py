@@ -3,11 +3,11 @@
 From a run to its verdict::
 
     rank, recorder, model, start  in a rank: note each tensor, copy the reference's parameters
-    sketches                      what is kept of a tensor, and the files that carry it
+    sketches, notes               what is kept of a tensor, and the files that carry it
     worlds                        run the program on one rank, again with moved parameters, and on N
     compare, placements           how far a tensor may differ, and how the ranks make it together
+    results                       each tensor of the ranks beside the reference's
     judge, forward, backward      the first tensor that is wrong, and the verdict on it
-    gaps                          what could not be compared
-    results, hints                what the verdicts know of a tensor, and their sentences
-    remarks, view                 what else to say, and the table
+    gaps, remarks                 what could not be compared, and what else to say
+    wording, view                 words of the verdicts, and the table
 """

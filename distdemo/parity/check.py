@@ -22,14 +22,10 @@ class ParityError(DistdemoError):
     """
 
     def __init__(self, report: ParityReport) -> None:
-        from distdemo.parity.view import gaps_hint, uncompared_texts, verdict_text
+        from distdemo.parity.view import problem
 
-        found = report.difference
-        if found is None:
-            why = "\n".join(uncompared_texts(report))
-            super().__init__(verdict_text(report), why, gaps_hint(report))
-        else:
-            super().__init__(found.what, "\n".join(found.facts), found.hint)
+        what, facts, hint = problem(report)
+        super().__init__(what, "\n".join(facts), hint)
         self.report = report
 
 
@@ -80,12 +76,12 @@ def check_parity(
     world = WorldSpec(world_size, deadline=timeout, stall=stall, silent=True)
     check_world(world)
     from distdemo.launcher.local import run_world
-    from distdemo.parity.rank import record_function
+    from distdemo.parity.rank import record
     from distdemo.parity.worlds import measure_parity
 
     def start(ranks: int, settings: tuple[Recording, Notes], **callbacks: Any) -> WorldReport:
         own = replace(world, world_size=ranks)
-        return run_world(own, record_function, (*settings, fn, args), **callbacks)
+        return run_world(own, record, (*settings, fn, args), **callbacks)
 
     report = ParityReport(None, world_size, reference_size)
     start_from = "keep" if own_start else "copy"

@@ -97,7 +97,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
     world = replace(world, user_program=UserProgram(not program.creates_group))
     with session.waiting(program.name, world):
         # NumPy starts threads when it is imported, so torch comes first.
-        from distdemo.parity.rank import record_program
+        from distdemo.parity.rank import record
         from distdemo.parity.worlds import measure_parity
 
         preload(program)
@@ -109,7 +109,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
                 arguments += tuple(options.reference_args or ())
             own = replace(program, arguments=arguments)
             spec = replace(world, world_size=ranks)
-            return session.start(spec, record_program, (recording, notes, own), **callbacks)
+            return session.start(spec, record, (recording, notes, own), **callbacks)
 
         report = ParityReport(program, size, options.ranks_reference)
         recording = Recording(
@@ -119,13 +119,11 @@ def parity(session: Session, options: ParityOptions) -> Result:
             excluded=tuple(options.excluded or ()),
         )
         report = measure_parity(report, recording, start)
-    from distdemo.parity.view import gaps_hint, parity_view, uncompared_texts, verdict_text
+    from distdemo.parity.view import parity_view, problem
 
-    found = report.difference
     errors: tuple[Error, ...] = ()
-    if found is not None:
-        errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),)
-    elif not report.is_complete:
-        texts = " ".join(uncompared_texts(report))
-        errors = (Error(verdict_text(report), texts, gaps_hint(report)),)
+    if not (report.ok or report.failed_run):
+        what, facts, hint = problem(report)
+        ranks = report.difference.ranks if report.difference else ()
+        errors = (Error(what, " ".join(facts), hint, ranks),)
     return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))

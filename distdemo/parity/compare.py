@@ -7,40 +7,19 @@ by one unit in the last place, and estimated from its type and length; the large
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from distdemo.calls.exclusion import Exclusion
 from distdemo.calls.records import Finding, Gap
 from distdemo.launcher.records import WorldReport
-from distdemo.parity.placements import (
-    ROWS,
-    Explanation,
-    Grid,
-    Placement,
-    Tolerance,
-    combinations,
-    explain,
-    fits,
-    in_shape,
-    meshes,
-    named,
-)
-from distdemo.parity.records import (
-    EVALUATION,
-    GRADIENTS,
-    KINDS,
-    Comparison,
-    Mesh,
-    Note,
-    RankNotes,
-    Reason,
-    TensorId,
-)
+from distdemo.parity.notes import Note, RankNotes
+from distdemo.parity.placements import ROWS, Grid, Placement, Tolerance, combinations
+from distdemo.parity.records import EVALUATION, GRADIENTS, KINDS, TensorId
 from distdemo.parity.sketches import Sketch, distance, minus
 
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
@@ -64,7 +43,7 @@ class RunNotes:
     """Notes of the ranks of one run.
 
     Attributes:
-        written: What each rank has written: its notes, and their sketches in order.
+        ranks: Notes of each rank.
         world: Report on the world.
         printed: Output of rank 0.
         warnings: Possible errors in the ranks' calls.
@@ -72,25 +51,17 @@ class RunNotes:
         unseen: What the sanitizer couldn't look at.
     """
 
-    written: Sequence[tuple[RankNotes, list[Sketch]]]
+    ranks: Sequence[RankNotes]
     world: WorldReport | None = None
     printed: str = ""
     warnings: tuple[Finding, ...] = ()
     stopped: str = ""
     unseen: tuple[Gap, ...] = ()
 
-    @property
-    def notes(self) -> tuple[RankNotes, ...]:
-        """Notes of each rank."""
-        return tuple(notes for notes, _ in self.written)
-
     @cached_property
-    def tables(self) -> list[dict[TensorId, tuple[Note, Sketch]]]:
-        """Note and sketch of each tensor, per rank. The start that nothing replaced is initial."""
-        tables = [
-            {note.key: (note, sketch) for note, sketch in zip(of_rank.notes, sketches, strict=True)}
-            for of_rank, sketches in self.written
-        ]
+    def tables(self) -> list[dict[TensorId, Note]]:
+        """Notes of the tensors of each rank. The start that nothing replaced is initial."""
+        tables = [{note.key: note for note in notes.notes} for notes in self.ranks]
         for table in tables:
             for key in [key for key in table if key.kind == "initial"]:
                 table.setdefault(key._replace(kind="start"), table[key])
@@ -98,16 +69,20 @@ class RunNotes:
 
     def sketches(self, key: TensorId) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
-        return [table[key][1] if key in table else None for table in self.tables]
+        return [table[key].sketch if key in table else None for table in self.tables]
 
     def note(self, key: TensorId) -> Note | None:
         """Return the first rank's note of a tensor, or None."""
-        return next((table[key][0] for table in self.tables if key in table), None)
+        return next((table[key] for table in self.tables if key in table), None)
+
+    def all_of(self, field: str) -> set[Any]:
+        """Return the items that the ranks have in one of the lists in their notes."""
+        return {item for notes in self.ranks for item in getattr(notes, field)}
 
     @cached_property
     def epsilon(self) -> float:
         """Epsilon of the coarsest type that the modules compute in."""
-        notes = (note for table in self.tables for note, _ in table.values())
+        notes = (note for table in self.tables for note in table.values())
         types = {note.dtype for note in notes if note.kind == "output"}
         return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
@@ -145,7 +120,7 @@ class Comparing:
     @cached_property
     def steps(self) -> int:
         """Number of training steps that all runs have completed."""
-        return min(notes.steps for run in self.runs for notes in run.notes)
+        return min(notes.steps for run in self.runs for notes in run.ranks)
 
     @cached_property
     def keys(self) -> list[TensorId]:
@@ -178,17 +153,14 @@ class Comparing:
 
     def parts(self, key: TensorId) -> list[Sketch | None]:
         """Return each rank's sketch; a parameter that has no gradient has zeros."""
-        kind, step, name = key
         parts = self.ranks.sketches(key)
-        if kind == "clipped":  # not every rank may have clipped
-            unclipped = self.ranks.sketches(TensorId("gradient", step, name))
-            parts = [part or other for part, other in zip(parts, unclipped, strict=True)]
-        if kind == "gradient":
-            parameters = self.ranks.sketches(TensorId("parameter", step, name))
-            parts = [
-                parameter.scaled(0.0) if part is None and parameter is not None else part
-                for part, parameter in zip(parts, parameters, strict=True)
-            ]
+        others: Sequence[Sketch | None] = parts
+        if key.kind == "clipped":  # not every rank may have clipped
+            others = self.ranks.sketches(key._replace(kind="gradient"))
+        elif key.kind == "gradient":
+            parameters = self.ranks.sketches(key._replace(kind="parameter"))
+            others = [parameter and parameter.emptied() for parameter in parameters]
+        parts = [part or other for part, other in zip(parts, others, strict=True)]
         holders = self._holders(key)
         return [part if rank in holders else None for rank, part in enumerate(parts)]
 
@@ -203,11 +175,11 @@ class Comparing:
         kind, step, name = key
         ranks: Collection[int] = ()
         if kind in GRADIENTS:
-            keys = [(kind, step, name) for kind in GRADIENTS]
+            keys = [TensorId(kind, step, name) for kind in GRADIENTS]
             ranks = [
                 rank
                 for rank, table in enumerate(self.ranks.tables)
-                if any(key in table and table[key][0].settings for key in keys)
+                if any(key in table and table[key].settings for key in keys)
             ]
             ranks = ranks or self._users(name)
         elif kind == "parameter":
@@ -221,23 +193,14 @@ class Comparing:
 
     def _users(self, name: str) -> list[int]:
         """Return the ranks that call a module with this parameter, or have a gradient of it."""
-        around = set(enclosing(name))
-        return [
-            rank
-            for rank, (called, trained) in enumerate(self._called)
-            if name in trained or not around.isdisjoint(called)
-        ]
+        names = {name, *enclosing(name)}
+        return [rank for rank, used in enumerate(self._used) if not names.isdisjoint(used)]
 
     @cached_property
-    def _called(self) -> list[tuple[set[str], set[str]]]:
+    def _used(self) -> list[set[str]]:
         """Names of the modules that each rank called, and of the parameters with a gradient."""
-        return [
-            (
-                {name for kind, _, name in table if kind == "output"},
-                {name for kind, _, name in table if kind in GRADIENTS},
-            )
-            for table in self.ranks.tables
-        ]
+        kinds = ("output", *GRADIENTS)
+        return [{key.name for key in table if key.kind in kinds} for table in self.ranks.tables]
 
     @cached_property
     def _owners(self) -> dict[str, set[int]]:
@@ -245,9 +208,8 @@ class Comparing:
         owners: dict[str, set[int]] = {}
         for rank, table in enumerate(self.ranks.tables):
             for name in (name for kind, _, name in table if kind == "initial"):
-                parts = name.split(".")
-                for count in range(1, len(parts)):
-                    owners.setdefault(".".join(parts[:count]), set()).add(rank)
+                for home in enclosing(name)[:-1]:
+                    owners.setdefault(home, set()).add(rank)
         return owners
 
     @cached_property
@@ -275,14 +237,15 @@ class Comparing:
             parts = self.reference.sketches(key)
             grid = np.empty(len(parts), dtype=object)
             grid[:] = parts
-            combined = self._combinations(key, grid.squeeze())  # no axis of size 1
+            combined = self.combinations(key, grid.squeeze())  # no axis of size 1
             self._references[key] = [whole for _, whole in combined]
         return self._references[key]
 
-    def _combinations(self, key: TensorId, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
+    def combinations(self, key: TensorId, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
         """Return the placements that make sense for a tensor, and what its parts make together."""
         note = self.reference.note(key)
-        is_number = note is not None and key.kind in ("output", "loss") and note.dims == (0,)
+        sketch = note and note.sketch
+        is_number = sketch and key.kind in ("output", "loss") and sketch.dims == (0,)
         senseless = set()
         if not is_number:
             senseless.add("mean")
@@ -303,16 +266,17 @@ class Comparing:
         factor = MOVED if self.reference.epsilon < COARSE else MOVED_COARSE
         sums, squares = factor * sums, factor * squares
         for table in self.reference.tables:
-            if key in table:
-                note, sketch = table[key]
+            note = table.get(key)
+            if note is not None and note.sketch is not None:
+                sketch = note.sketch
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
                 alike = 0.0
                 if key.kind in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
                     alike = self._summed_rows(key) / 8
-                spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
+                spread = max(alike, 4 + math.sqrt(max(sketch.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
-                largest = max(float(np.linalg.norm(column)) for column in sketch.squares or ())
+                largest = max(float(np.linalg.norm(column)) for column in sketch.squares)
                 squares = max(squares, max(4, 2 * alike) * eps * largest)
                 if key.kind == "parameter":
                     share, moved = self._update(key, table)
@@ -330,17 +294,18 @@ class Comparing:
         if self.reference.epsilon >= COARSE:
             return 0
         module = self.reference.note(TensorId("output", key.step, key.name.rpartition(".")[0]))
-        return min(module.rows if module else 0, MAX_ROWS)
+        return min(module.sketch.rows if module and module.sketch else 0, MAX_ROWS)
 
-    def _update(
-        self, key: TensorId, table: Mapping[TensorId, tuple[Note, Sketch]]
-    ) -> tuple[float, float]:
+    def _update(self, key: TensorId, table: Mapping[TensorId, Note]) -> tuple[float, float]:
         """Return the relative tolerance of a parameter's gradient, and how far it has moved."""
-        gradient, first = self.last_gradient(key), key.initial
-        if gradient not in table or first not in table or not table[gradient][1].norm > 0:
+        gradient = self.last_gradient(key)
+        used, first, last = (
+            table[tensor].sketch if tensor in table else None
+            for tensor in (gradient, key.initial, key)
+        )
+        if not (used and first and last and used.norm > 0):
             return 0.0, 0.0
-        share = self.tolerance(gradient).sums / table[gradient][1].norm
-        return share, distance(table[key][1], table[first][1])[0]
+        return self.tolerance(gradient).sums / used.norm, distance(last, first)[0]
 
     def last_gradient(self, parameter: TensorId) -> TensorId:
         """Return the gradient that the optimizer used: the clipped one, if there is one."""
@@ -390,118 +355,6 @@ class Comparing:
             if norm > largest.get(key[:2], 0.0) and not self._is_coarse(key):
                 largest[key[:2]] = norm
         return largest
-
-    # ------------------------------------------------------------------------------- the results
-
-    def explanations(self, mesh: Mesh, keys: Iterable[TensorId]) -> dict[TensorId, Explanation]:
-        """Return how each of these tensors is spread over the ranks of a mesh."""
-        results: dict[TensorId, Explanation] = {}
-        usual: Placement = ()
-        for key in keys:
-            combined = self._combinations(key, in_shape(mesh, self.parts(key)))
-            alike = usual if key.kind == "output" else ()
-            if key.kind in GRADIENTS and key.initial in results:
-                alike = results[key.initial].placement
-            results[key] = explain(self.references(key), combined, self.tolerance(key), alike)
-            if key.kind in GRADIENTS and not results[key].holds:
-                results[key] = self._on_steppers(key) or results[key]
-            if key.kind in (*PARAMETERS, *GRADIENTS) and not results[key].holds:
-                is_piece = fits(in_shape(mesh, self.parts(key)), self.references(key)[0])
-                results[key] = replace(results[key], fits=is_piece)
-            if key.kind == "input":
-                usual = results[key].placement
-        return results
-
-    @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
-    def compare(self) -> tuple[Mesh, dict[TensorId, Explanation]]:
-        """Return the mesh that explains the most tensors, with their explanations."""
-        present = [key for key in self.keys if any(self.ranks.sketches(key))]
-        best: tuple[Mesh, dict[TensorId, Explanation]] | None = None
-        most = -1
-        for mesh in meshes(self.ranks.notes):
-            results = self.explanations(mesh, present)
-            count = sum(result.exact for result in results.values())
-            if count > most:
-                most = count
-                best = mesh, results
-            if most == len(present):
-                break
-        assert best is not None, "there is always the mesh of one axis"
-        mesh, results = best
-        results = self._with_absent_gradients(mesh, results)
-        inputs = [result.placement for key, result in results.items() if key.kind == "input"]
-        starts = (result.placement for key, result in results.items() if key.kind == "initial")
-        return named(mesh, inputs[0] if inputs else (), starts), results
-
-    def _with_absent_gradients(
-        self, mesh: Mesh, results: dict[TensorId, Explanation]
-    ) -> dict[TensorId, Explanation]:
-        """Return the results with gradients that no rank has, of parameters that are wrong."""
-        wrong = wrong_parameters(results)
-        absent = [
-            key
-            for key in self.keys
-            if key.kind == "gradient" and key not in results and key[1:] in wrong
-        ]
-        results |= self.explanations(mesh, absent)
-        return {key: results[key] for key in self.keys if key in results}
-
-    def _on_steppers(self, key: TensorId) -> Explanation | None:
-        """Return the result for a gradient that is right on all ranks that need it, or None.
-
-        These may be any ranks, such as those of a tied parameter in two stages.
-        """
-        parts = {rank: part for rank, part in enumerate(self.parts(key)) if part is not None}
-        tolerance, reference = self.tolerance(key), self.references(key)[0]
-        deviation = max(tolerance.deviation(part, reference) for part in parts.values())
-        ranks = ",".join(map(str, parts))
-        return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
-
-    def incomparable(self, key: TensorId, result: Explanation) -> Reason | Literal[""]:
-        """Return the reason why a tensor can't be compared, or an empty text."""
-        if key.kind in (*PARAMETERS, *GRADIENTS) and not result.fits:
-            return "shape"
-        if key.kind == "initial" and not result.exact and key.name in self.unplaced:
-            return "start"
-        is_proof = key.kind not in ("start", "initial") and result.holds
-        return "tolerance" if is_proof and self.is_blind(key) else ""
-
-    @cached_property
-    def unplaced(self) -> set[str]:
-        """Names of parameters that could not be given the reference's initial values."""
-        return {name for notes in self.ranks.notes for name in notes.unplaced}
-
-    def comparisons(self, results: Mapping[TensorId, Explanation]) -> tuple[Comparison, ...]:
-        """Return the records of these results."""
-        return tuple(
-            self._comparison(key, result) for key, result in results.items() if key.kind != "start"
-        )
-
-    def _comparison(self, key: TensorId, result: Explanation) -> Comparison:
-        kind, step, name = key
-        note = self.reference.note(key)
-        norm = max((part.norm for part in self.references(key)), default=0.0)
-        tolerance = self.tolerance(key).sums / norm if norm > 0 else 0.0
-        return Comparison(
-            kind,
-            step,
-            name,
-            result.placement,
-            result.exact,
-            result.factor,
-            result.deviation,
-            tolerance if math.isfinite(tolerance) else 0.0,
-            result.reordered,
-            note.line if note else "",
-            self.incomparable(key, result),
-        )
-
-
-def wrong_parameters(results: Mapping[TensorId, Explanation]) -> set[tuple[int, str]]:
-    """Return the steps and names of parameters that are wrong after a step."""
-    return {
-        key[1:] for key, result in results.items() if key.kind == "parameter" and not result.exact
-    }
 
 
 def enclosing(name: str) -> list[str]:

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 
-from distdemo.parity.compare import Comparing
-from distdemo.parity.placements import Explanation
-from distdemo.parity.records import (
-    GRADIENTS,
-    Difference,
-    RankNotes,
-    Reason,
-    TensorId,
-    Uncompared,
-    Unread,
-)
-from distdemo.parity.results import Results
+from distdemo.parity.compare import RunNotes
+from distdemo.parity.notes import Unread
+from distdemo.parity.records import GRADIENTS, Difference, Reason, TensorId, Uncompared
+from distdemo.parity.results import Compared, Results
 
 TRAINED = ("initial", *GRADIENTS, "parameter")
 EVALUATED = ("initial", "output")
@@ -36,40 +28,44 @@ def gaps(results: Results, difference: Difference | None) -> Iterator[Uncompared
     """
     comparing = results.comparing
     asked = TRAINED if comparing.steps else EVALUATED
+    # A module that isn't called may be a part of a pipeline.
+    named = ("initial", "parameter" if comparing.steps else "output")
     found: dict[Reason, list[TensorId]] = defaultdict(list)
     compared = 0
-    for key, result in results.items():
+    for key, tensor in results.items():
         if key.kind in asked:
-            reason = comparing.incomparable(key, result)
-            compared += key.kind != "initial" and not reason
-            if reason:
-                found[reason].append(key)
-    expected = {key for key in comparing.keys if key.kind in asked}
-    started = {key for key in comparing.ranks.keys if key.kind == "initial"}
-    names = {key for key in expected if key.kind in ("initial", "output")}
-    if comparing.steps:  # a module that isn't called may be a part of a pipeline
-        names = {key for key in expected if key.kind in ("initial", "parameter")}
-    found["absent"] = [key for key in comparing.keys if key in names and key not in results]
-    found["gradient"] = [*_without_gradient(comparing, results)]
+            compared += key.kind != "initial" and not tensor.incomparable
+            if tensor.incomparable:
+                found[tensor.incomparable].append(key)
+    absent = [key for key in comparing.keys if key not in results]
+    found["absent"] = [key for key in absent if key.kind in named]
+    gradients = {key[1:] for key in results if key.kind in GRADIENTS}
+    found["gradient"] = [
+        key
+        for key in absent
+        if key.kind in GRADIENTS
+        and key[1:] not in gradients
+        and any(whole.norm != 0 for whole in comparing.references(key))
+    ]
     if difference is None:
-        found["hidden"] = [key for key in results if _is_hidden(comparing, key, results[key])]
-    extra = sorted(started - expected)
+        found["hidden"] = [key for key in results if _is_hidden(results, results[key])]
+    started = {key for key in comparing.ranks.keys if key.kind == "initial"}
+    extra = sorted(started.difference(comparing.keys))
     found["extra"] = [key for key in extra if not comparing.exclusion.excludes(key.name)]
 
     def is_asked(unread: Unread) -> bool:
         is_kind = unread.kind in asked or not comparing.steps
         return is_kind and not comparing.exclusion.excludes(unread.name)
 
-    notes = [notes for run in comparing.runs for notes in run.notes]
-    skipped = list(unrecorded(notes, is_asked))
+    skipped = list(unrecorded(comparing.runs, is_asked))
     yield from skipped
     for reason, keys in found.items():
         if keys:
-            yield Uncompared(reason, len(keys), _names(name for _, _, name in keys))
-    left_out = max(one.left_out for one in notes)
+            yield Uncompared(reason, len(keys), tuple(dict.fromkeys(key.name for key in keys)))
+    left_out = max(notes.left_out for run in comparing.runs for notes in run.ranks)
     if left_out:
         yield Uncompared("limit", left_out)
-    steps = [min(notes.steps for notes in run.notes) for run in comparing.runs]
+    steps = [min(notes.steps for notes in run.ranks) for run in comparing.runs]
     if steps[0] != steps[1]:
         yield Uncompared("steps", steps[1] - steps[0])
     if comparing.steps and not comparing.learns:
@@ -79,42 +75,28 @@ def gaps(results: Results, difference: Difference | None) -> Iterator[Uncompared
 
 
 def unrecorded(
-    notes: Sequence[RankNotes], is_asked: Callable[[Unread], bool]
+    runs: tuple[RunNotes, ...], is_asked: Callable[[Unread], bool]
 ) -> Iterator[Uncompared]:
     """Yield what ranks could not read, of what was asked about, and the errors of recorders."""
-    unread = {one for rank_notes in notes for one in rank_notes.unread if is_asked(one)}
+    unread = {tensor for run in runs for tensor in run.all_of("unread") if is_asked(tensor)}
     if unread:
-        kinds = tuple(sorted({one.what for one in unread}))
-        yield Uncompared("unread", len(unread), tuple(sorted({one.name for one in unread})), kinds)
-    errors = {error for rank_notes in notes for error in rank_notes.errors}
+        names = tuple(sorted({tensor.name for tensor in unread}))
+        what = tuple(sorted({tensor.what for tensor in unread}))
+        yield Uncompared("unread", len(unread), names, what)
+    errors = {error for run in runs for error in run.all_of("errors")}
     if errors:
         yield Uncompared("unrecorded", len(errors), what=tuple(sorted(errors)))
 
 
-def _without_gradient(
-    comparing: Comparing, results: Mapping[TensorId, Explanation]
-) -> Iterator[TensorId]:
-    """Yield the reference's gradients that no rank has, but those that are zero."""
-    compared = {key[1:] for key in results if key.kind in GRADIENTS}
-    for key in comparing.keys:
-        is_absent = key.kind in GRADIENTS and key[1:] not in compared
-        if is_absent and any(whole.norm != 0 for whole in comparing.references(key)):
-            yield key
-
-
-def _is_hidden(comparing: Comparing, key: TensorId, result: Explanation) -> bool:
+def _is_hidden(results: Results, tensor: Compared) -> bool:
     """Return True if a gradient differs, and nothing is known that makes up for it.
 
     The optimizer may reduce partial gradients, and a smaller learning rate makes up for a factor.
     """
-    is_partial = result.holds and "P" in result.placement
-    is_wrong = key.kind in GRADIENTS and not (result.exact or is_partial)
-    if not is_wrong or comparing.incomparable(key, result):
+    is_partial = tensor.holds and "P" in tensor.placement
+    is_wrong = tensor.key.kind in GRADIENTS and not (tensor.exact or is_partial)
+    if not is_wrong or tensor.incomparable:
         return False
-    notes = [run.note(key) for run in comparing.runs]
+    notes = [run.note(tensor.key) for run in results.comparing.runs]
     rates = [note.settings.get("lr", 1.0) if note else 1.0 for note in notes]
-    return not (result.holds and math.isclose(rates[1] * result.factor, rates[0], rel_tol=1e-3))
-
-
-def _names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    return not (tensor.holds and math.isclose(rates[1] * tensor.factor, rates[0], rel_tol=1e-3))

@@ -7,7 +7,7 @@ a gradient or a parameter. Without training, every output matters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -20,7 +20,7 @@ from distdemo.parity.backward import (
     parameter_difference,
     skipped_step_difference,
 )
-from distdemo.parity.compare import enclosing, wrong_parameters
+from distdemo.parity.compare import enclosing
 from distdemo.parity.forward import (
     initial_difference,
     input_difference,
@@ -32,7 +32,7 @@ from distdemo.parity.forward import (
 )
 from distdemo.parity.placements import ROWS, multiple
 from distdemo.parity.records import GRADIENTS, Difference, TensorId
-from distdemo.parity.results import Results
+from distdemo.parity.results import Compared, Results, wrong_parameters
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
 """Parts of names of optimizers that hide a factor of the gradients."""
@@ -53,25 +53,27 @@ VERDICTS = {
 @np.errstate(invalid="ignore", over="ignore")
 def first_difference(results: Results) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
+    found = seeds_difference(results) or fewer_steps_difference(results)
+    if found is not None:
+        return found
     wrong = wrong_parameters(results)
     later = _wrong_later(results)
     causes = [
-        key
-        for key, result in results.items()
-        if not results.comparing.incomparable(key, result) and _is_cause(results, key, wrong, later)
+        tensor
+        for tensor in results.values()
+        if not tensor.incomparable and _is_cause(results, tensor, wrong, later)
     ]
     learned = (*GRADIENTS, "parameter")
-    matters = any(key.kind in learned or not results.comparing.learns for key in causes)
-    found = seeds_difference(results) or fewer_steps_difference(results)
-    if found is None and matters:
-        key = _first(results, causes)
-        if _follows_start(results, key):
+    if not any(cause.key.kind in learned for cause in causes) and results.comparing.learns:
+        causes = []
+    if causes:
+        first = _first(causes)
+        if _follows_start(results, first.key):
             return None
-        first = results.suspect(key)
         found = (
             not_finite_difference(results, first)
-            or skipped_step_difference(results, key.step)
-            or VERDICTS[key.kind](results, first)
+            or skipped_step_difference(results, first.key.step)
+            or VERDICTS[first.key.kind](results, first)
         )
     return found or same_batch_difference(results)
 
@@ -81,25 +83,25 @@ def _follows_start(results: Results, key: TensorId) -> bool:
 
     They have the reference's if all outputs of the first step agree.
     """
-    starts = [start for start in results if start.kind == "initial"]
-    if all(results[start].exact for start in starts) or key.kind in ("initial", "input"):
+    starts = [tensor for tensor in results.values() if tensor.key.kind == "initial"]
+    if all(start.exact for start in starts) or key.kind in ("initial", "input"):
         return False
-    first = min(other.step for other in results if other not in starts)
+    first = min(other.step for other in results if other.kind != "initial")
     outputs = results.alike(TensorId("output", first, "model"))
-    return not all(results[output].exact for output in outputs)
+    return not all(output.exact for output in outputs)
 
 
-def _first(results: Results, causes: Sequence[TensorId]) -> TensorId:
+def _first(causes: list[Compared]) -> Compared:
     """Return the first cause.
 
     If gradients are clipped by hand, one that is wrong gives all of them another factor. So one
     that is no multiple of the reference comes before those that are.
     """
     first = causes[0]
-    if first[0] == "gradient" and is_rescaled(results.suspect(first)):
-        others = [key for key in causes if key[:2] == first[:2]]
-        unlike = [key for key in others if not is_rescaled(results.suspect(key))]
-        known = [key for key in others if results.suspect(key).pieces]  # not split along two axes
+    if first.key.kind == "gradient" and is_rescaled(first):
+        others = [cause for cause in causes if cause.key[:2] == first.key[:2]]
+        unlike = [cause for cause in others if not is_rescaled(cause)]
+        known = [cause for cause in others if cause.pieces]  # not split along two axes
         return next(iter((*unlike, *known, first)))
     return first
 
@@ -111,18 +113,18 @@ def _wrong_later(results: Results) -> dict[TensorId, bool]:
     """
     later: dict[TensorId, bool] = {}
     wrong: dict[int, bool] = {}
-    for key, result in reversed([*results.items()]):
+    for key, tensor in reversed(results.items()):
         kind, step, _ = key
         if kind in ("input", "output"):
             later[key] = wrong.get(step, False) or TensorId("loss", step, "loss") not in results
         if kind in ("output", "loss"):
-            wrong[step] = wrong.get(step, False) or not result.exact
+            wrong[step] = wrong.get(step, False) or not tensor.exact
     return later
 
 
 def _is_cause(
     results: Results,
-    key: TensorId,
+    tensor: Compared,
     wrong: AbstractSet[tuple[int, str]],
     later: Mapping[TensorId, bool],
 ) -> bool:
@@ -130,62 +132,59 @@ def _is_cause(
 
     Args:
         results: Results of the comparison.
-        key: The tensor.
+        tensor: The tensor.
         wrong: Steps and names of parameters that are wrong after a step.
         later: True for inputs and outputs that wrong ones follow.
     """
-    kind = key.kind
-    is_wrong = not results[key].exact
-    if kind in GRADIENTS:
-        hidden = is_wrong and _is_hidden(results, key)
-        return hidden or (key[1:] in wrong and (is_wrong or "P" in results.placement(key)))
-    if kind == "loss" and _is_shared_loss(results, key):
+    key, is_wrong = tensor.key, not tensor.exact
+    if key.kind in GRADIENTS:
+        hidden = is_wrong and _is_hidden(results, tensor)
+        return hidden or (key[1:] in wrong and (is_wrong or "P" in tensor.placement))
+    if key.kind == "loss" and _is_shared_loss(results, tensor):
         return True
-    if not is_wrong or kind == "start":
+    if not is_wrong or key.kind == "start":
         return False
-    if kind in ("output", "loss") and _is_made_up_for(results, key):
+    if key.kind in ("output", "loss") and _is_made_up_for(results, tensor):
         return False
     return later.get(key, True)
 
 
-def _is_made_up_for(results: Results, key: TensorId) -> bool:
+def _is_made_up_for(results: Results, tensor: Compared) -> bool:
     """Return True if gradients are right that couldn't be, were this what the gradients are of.
 
     A pipeline adds up its micro-batches' losses, and may call a stage once more to learn shapes.
     """
-    kind, step, name = key
+    kind, step, name = tensor.key
+    gradients = results.right_gradients
     if kind == "loss":
-        return results[key].holds and step in results.steps_with_right_gradients
+        return tensor.holds and True in gradients.get((step, "model"), ())
     homes = ((step, home) for home in (name, *enclosing(name)))
-    right = next(
-        (results.gradients_of[home] for home in homes if home in results.gradients_of), {False}
-    )
-    suspect = results.suspect(key)
-    is_longer = max(suspect.rows.values(), default=0) > suspect.reference.rows
+    right = next((gradients[home] for home in homes if home in gradients), {False})
+    is_longer = max(tensor.rows.values(), default=0) > tensor.reference.rows
     return True in right if is_longer else right == {True}
 
 
-def _is_shared_loss(results: Results, key: TensorId) -> bool:
+def _is_shared_loss(results: Results, loss: Compared) -> bool:
     """Return True if ranks that have the same rows have different losses."""
     ways = zip(
-        results.placement(key),
-        results.placement(TensorId("input", key.step, "input")),
-        results.placement(TensorId("output", key.step, "model")),
+        loss.placement,
+        results.placement(TensorId("input", loss.key.step, "input")),
+        results.placement(TensorId("output", loss.key.step, "model")),
         strict=False,
     )
     return any(way in ("mean", "P") and rows == "R" and out != ROWS for way, rows, out in ways)
 
 
-def _is_hidden(results: Results, key: TensorId) -> bool:
+def _is_hidden(results: Results, gradient: Compared) -> bool:
     """Return True if an adaptive optimizer hides that a gradient is wrong.
 
     A gradient that differs between the ranks may be made up for, as ZeRO does.
     """
     optimizers = " ".join(results.notes[0].optimizers)
-    is_scaled = results[key].holds and "P" not in results.placement(key)
-    suspect = results.suspect(key)
+    if not any(name in optimizers for name in ADAPTIVE):
+        return False
+    is_scaled = gradient.holds and "P" not in gradient.placement
     is_scaled = is_scaled or all(
-        multiple(part, expected, suspect.tolerance) for part, expected in suspect.wholes.values()
+        multiple(part, expected, gradient.tolerance) for part, expected in gradient.wholes.values()
     )
-    is_same = is_scaled or len(suspect.equal_ranks()) == 1
-    return is_same and any(name in optimizers for name in ADAPTIVE)
+    return is_scaled or len(gradient.equal_ranks()) == 1

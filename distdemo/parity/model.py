@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -23,12 +24,11 @@ class Model:
     """Modules and parameters of the program, by name. None of them is kept alive."""
 
     def __init__(self) -> None:
-        self.names = NAMES
         self._first: weakref.ref[nn.Module] | None = None
         self._roots: WeakSet[nn.Module] = WeakSet()
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-        self._homes: dict[str, tuple[weakref.ref[nn.Module], str]] = {}
-        self._optimized: dict[str, weakref.ref[torch.Tensor]] = {}
+        self._parameters: dict[str, Callable[[], torch.Tensor | None]] = {}
+        self._optimized = 0  # parameters that no module has
 
     def is_first(self, module: nn.Module) -> bool:
         """Return True for the first module with parameters that the program called."""
@@ -41,7 +41,7 @@ class Model:
         """
         seen = {id(module)}
         while True:
-            parent = self.names.parent(module)
+            parent = NAMES.parent(module)
             if parent is None or id(parent) in seen or module not in parent.children():
                 return module
             seen.add(id(parent))
@@ -53,20 +53,16 @@ class Model:
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Return the parameters by name. FSDP replaces them during the forward pass."""
-        named = {}
-        for name, (home, attribute) in self._homes.items():
-            module = home()
-            parameter = None if module is None else module._parameters.get(attribute)
-            if parameter is not None and not is_lazy(parameter):
-                named[name] = parameter
-        optimized = {name: parameter() for name, parameter in self._optimized.items()}
-        return named | {
-            name: parameter for name, parameter in optimized.items() if parameter is not None
+        found = {name: find() for name, find in self._parameters.items()}
+        return {
+            name: parameter
+            for name, parameter in found.items()
+            if parameter is not None and not is_lazy(parameter)
         }
 
     def holders(self) -> list[object]:
         """Return the objects that hold the parameters."""
-        return [*self._roots, *(parameter() for parameter in self._optimized.values())]
+        return [*self._roots, *self.parameters().values()]
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
@@ -75,7 +71,7 @@ class Model:
         root = self._top(root)
         if root in self._names or next(root.parameters(), None) is None:
             return {}
-        before = set(self._homes)
+        before = set(self._parameters)
         title = ""
         if self._first is not None:
             used = {name.partition(".")[0] for name in self._names.values()}
@@ -100,7 +96,8 @@ class Model:
         self._names.setdefault(module, WRAPPER if inner else name or "model")
         for attribute, parameter in module._parameters.items():
             if parameter is not None and id(parameter) not in known:  # tied ones have one name
-                self._homes.setdefault(_under(name, attribute), (weakref.ref(module), attribute))
+                find = partial(_attribute, weakref.ref(module), attribute)
+                self._parameters.setdefault(_under(name, attribute), find)
                 known.add(id(parameter))
         for attribute, child in children.items():
             if child not in self._names:
@@ -111,15 +108,12 @@ class Model:
         known = {id(parameter) for parameter in self.parameters().values()}
         for parameter in parameters:
             if id(parameter) not in known:
-                self._optimized[f"parameter {len(self._optimized)}"] = weakref.ref(parameter)
-
-    def _modules(self) -> Iterator[nn.Module]:
-        for root in self._roots:
-            yield from root.modules()
+                self._parameters[f"parameter {self._optimized}"] = weakref.ref(parameter)
+                self._optimized += 1
 
     def data_groups(self) -> Iterator[Any]:
         """Yield the groups over which DDP and FSDP reduce gradients."""
-        for module in self._modules():
+        for module in (module for root in self._roots for module in root.modules()):
             if isinstance(module, DistributedDataParallel):
                 yield module.process_group
             state: Any = getattr(module, "_get_fsdp_state", None)
@@ -128,6 +122,12 @@ class Model:
                 for kind in ("shard_process_group", "replicate_process_group"):
                     if getattr(info, kind, None) is not None:
                         yield getattr(info, kind)
+
+
+def _attribute(home: weakref.ref[nn.Module], attribute: str) -> torch.Tensor | None:
+    """Return the parameter that a module has now, or None."""
+    module = home()
+    return None if module is None else module._parameters.get(attribute)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

@@ -24,7 +24,8 @@ from operator import eq
 import numpy as np
 from numpy.typing import NDArray
 
-from distdemo.parity.records import Axis, Mesh, RankNotes
+from distdemo.parity.notes import Mesh, RankNotes
+from distdemo.parity.records import Axis
 from distdemo.parity.sketches import Sketch, added, distance, joined, summed
 
 Grid = NDArray[np.object_]
@@ -142,14 +143,12 @@ class Explanation:
         deviation: Distance from the reference, as a multiple of the tolerated one.
         factor: Factor by which it is larger than the reference.
         reordered: True if columns are in another order.
-        fits: False if the parts make the shape of the reference in no placement.
     """
 
     placement: Placement
     deviation: float
     factor: float = 1.0
     reordered: bool = False
-    fits: bool = True
 
     @property
     def holds(self) -> bool:
@@ -279,18 +278,21 @@ def explain(
         tolerance: Tolerance of this tensor.
         usual: Placement of the model's input.
     """
-    is_zero_sum = _is_zero_sum(references, tolerance)
+    # If all sums are near zero, as those of a weight between a LayerNorm and a softmax, they prove
+    # nothing about a partial tensor.
+    sums = [float(np.linalg.norm(column)) for whole in references for column in whole.sums]
+    is_zero_sum = all(length <= CLEAR * tolerance.sums for length in sums)
     pairs = []
     for placement, whole in ways:
         for reference in references:
             if "P" in placement and (whole.rows != reference.rows or is_zero_sum):
                 continue
-            if whole.has_squares == reference.has_squares and all(map(eq, placement, usual)):
+            if bool(whole.squares) == bool(reference.squares) and all(map(eq, placement, usual)):
                 deviation = tolerance.deviation(whole, reference)
                 if deviation <= 1:
                     return Explanation(placement, deviation)  # no other one is better
             pairs.append((placement, whole, reference))
-    pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
+    pairs.sort(key=lambda pair: bool(pair[1].squares) != bool(pair[2].squares))
     results = [
         Explanation(placement, tolerance.deviation(whole, reference))
         for placement, whole, reference in pairs
@@ -300,7 +302,8 @@ def explain(
     if best is not None:
         return best
     for placement, whole, reference in pairs:
-        if _is_reordered(placement, whole, reference, tolerance):
+        dims = set(split_dims(placement))
+        if len(dims) == 1 and has_columns_of(whole, reference, dims.pop(), tolerance):
             return Explanation(placement, 1.0, reordered=True)
     for placement, whole, reference in pairs:
         factor = _factor(whole, reference)
@@ -322,23 +325,6 @@ def fits(parts: Grid, reference: Sketch) -> bool:
         empty[index] = None if part is None else part.emptied()
     wholes = [whole for _, whole in combinations(empty, Tolerance(0.0, 0.0))]
     return not wholes or any(whole.lengths == reference.lengths for whole in wholes)
-
-
-def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:
-    """Return True if all sums are near zero: then they prove nothing about a partial tensor.
-
-    So are those of a weight between a LayerNorm and a softmax.
-    """
-    sums = [columns for reference in references for columns in reference.sums]
-    return all(float(np.linalg.norm(columns)) <= CLEAR * tolerance.sums for columns in sums)
-
-
-def _is_reordered(
-    placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
-) -> bool:
-    """Return True if the columns of a split dimension are the reference's in another order."""
-    dims = set(split_dims(placement))
-    return len(dims) == 1 and has_columns_of(whole, reference, dims.pop(), tolerance)
 
 
 def has_columns_of(one: Sketch, other: Sketch, dim: int, tolerance: Tolerance) -> bool:
@@ -364,7 +350,7 @@ def _factor(whole: Sketch, reference: Sketch) -> float | None:
     expected = np.concatenate(reference.sums)
     square = float(expected @ expected)
     factor = float(sums @ expected) / square if square > 0 else 0.0
-    if whole.has_squares and reference.has_squares and reference.norm > 0:
+    if whole.squares and reference.squares and reference.norm > 0:
         size = whole.norm / reference.norm
         factor = -size if abs(factor + size) < NEAR * size else size
     return factor if math.isfinite(factor) and abs(factor) >= 1e-9 else None

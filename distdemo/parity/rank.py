@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,30 +19,27 @@ from distdemo.parity.recorder import Recorder
 from distdemo.parity.records import Recording
 
 
-def record_program(rank: Rank, recording: Recording, notes: Notes, program: Program) -> None:
-    """Run a program from the command line on this rank. Collective."""
-    _record(rank, recording, notes, lambda: run_in_rank(program, rank))
-
-
-def record_function(
+def record(
     rank: Rank,
     recording: Recording,
     notes: Notes,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    program: Program | Callable[..., Any],
+    args: tuple[Any, ...] = (),
 ) -> None:
-    """Call a function on this rank, with its numbers first if it names them. Collective."""
-    rank.set_variables()
-    _record(rank, recording, notes, bind(function, rank.rank, rank.world_size, args))
+    """Run a program, and record it to its end, or until the launcher ends the world. Collective.
 
-
-def _record(rank: Rank, recording: Recording, notes: Notes, run: Callable[[], Any]) -> None:
-    """Run the program, and record it to its end, or until the launcher ends the world.
-
-    Its calls are recorded for the sanitizer.
+    A function is called with the rank's numbers first if it names them. The calls of both are
+    recorded for the sanitizer.
     """
+    if isinstance(program, Program):
+        run: Callable[[], Any] = partial(run_in_rank, program, rank)
+    else:
+        rank.set_variables()
+        run = bind(program, rank.rank, rank.world_size, args)
     if recording.seed is not None:
-        _seed(recording.seed)
+        torch.manual_seed(recording.seed)
+        random.seed(recording.seed)
+        seed_numpy(recording.seed % 2**32)  # it takes 32 bits
     recorder = Recorder(recording, rank)
     recorder.install()
     with record_calls(notes, rank.rank, rank.world_size):
@@ -51,10 +49,3 @@ def _record(rank: Rank, recording: Recording, notes: Notes, run: Callable[[], An
             if error.code not in (None, 0):
                 raise
         recorder.finish()
-
-
-def _seed(seed: int) -> None:
-    """Seed torch, random and NumPy; NumPy takes 32 bits."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    seed_numpy(seed % 2**32)

@@ -7,6 +7,7 @@ skipped and named.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import zlib
@@ -31,24 +32,17 @@ from distdemo.calls.record.frames import source_line
 from distdemo.launcher.rank import Rank
 from distdemo.observe.hooks import OBSERVER, Listener, add_hook, in_backward, is_transformed
 from distdemo.observe.memory import unseen_by_program
+from distdemo.observe.names import NAMES
 from distdemo.parity.model import WRAPPER, Model, title_of
-from distdemo.parity.records import (
-    EVALUATION,
-    Axis,
-    Clip,
-    Mesh,
-    Note,
-    RankNotes,
-    Recording,
-    TensorId,
-    Unread,
-)
-from distdemo.parity.sketches import Numbers, Sketch, added, write_notes
+from distdemo.parity.notes import Clip, Mesh, Note, RankNotes, Unread, write_notes
+from distdemo.parity.records import EVALUATION, Axis, Recording, TensorId
+from distdemo.parity.sketches import Numbers, Sketch, added
 from distdemo.parity.start import MODEL_AXES, Start, UnreadableError, local
 
 PIECE = 1 << 16  # elements that are converted to float64 at a time: larger ones fragment the heap
 MAX_TENSORS = 100_000
-MAX_UNREAD = 100
+LIMITS = {"unread": 100, "errors": 100}  # of lists in the notes
+MAX_TEXT = 200  # characters
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
 
 
@@ -68,21 +62,21 @@ class Recorder(Listener):
         self._model = Model()
         self._lists: dict[str, dict[Any, None]] = defaultdict(dict)  # fields of RankNotes
         self._lines: dict[str, Any] = {}  # other fields of RankNotes
-        self._tensors: dict[TensorId, tuple[Note, Sketch | None]] = {}
-        """Note and sketch of each tensor; None keeps the place of one in the order of its step."""
+        self._notes: dict[TensorId, Note] = {}
         self._numbers = 0  # in all sketches
         self._left_out = 0
         self._step = 0
-        self._depth = 0
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
-        self._has_stepped = False  # since the last call of the model
-        self._stepped_objects: list[object] = []
-        """Objects that hold the parameters until these are noted: the program may end first."""
+        self._stepped: list[object] = []
+        """After an optimizer's step, what holds the parameters until these are noted.
+
+        The program may end first.
+        """
         self._backward_calls: Counter[int] = Counter()  # in each step
         self._has_left = False
         self._clipped: set[tuple[int, str]] = set()  # steps and names of parameters
-        self._states: list[tuple[Tensor, int]] = []
+        self._states: list[tuple[Tensor, int]] = []  # before each call that isn't over
         self._called: WeakSet[nn.Module] = WeakSet()  # outermost calls since the last look
         self._meshes: list[DeviceMesh] = []
 
@@ -92,7 +86,7 @@ class Recorder(Listener):
         """Record from now on, once per process."""
         if self._recording.start in ("copy", "move"):
             self._start.load()
-        self._model.names.install()
+        NAMES.install()
         OBSERVER.add(self, self._safely)
         add_hook(BaseProcess, "start", before=lambda *_: self._note_line("started"))
         add_hook(DeviceMesh, "__init__", before=self._add_mesh)
@@ -111,24 +105,19 @@ class Recorder(Listener):
         if is_transformed():
             subject = args[0] if args else None
             name = title_of(subject) if isinstance(subject, nn.Module) else type(subject).__name__
-            self._skip("", name, "torch.func")
+            self._add("unread", Unread("", name, "torch.func"))
             return
         try:
             self._has_grad = torch.is_grad_enabled()
             with torch.no_grad(), unseen_by_program():
                 function(*args)
         except Exception as error:  # any; the program must not be affected
-            if len(self._lists["errors"]) < MAX_UNREAD:
-                self._add("errors", f"{type(error).__name__}: {error}"[:200])
-
-    def _skip(self, kind: str, name: str, why: str) -> None:
-        """Note what could not be read, once."""
-        if len(self._lists["unread"]) < MAX_UNREAD:
-            self._add("unread", Unread(kind, name, why[:200]))
+            self._add("errors", f"{type(error).__name__}: {error}"[:MAX_TEXT])
 
     def _add(self, field: str, value: Any) -> None:
         """Add a value to one of the lists in this rank's notes, once."""
-        self._lists[field][value] = None
+        if len(self._lists[field]) < LIMITS.get(field, math.inf):
+            self._lists[field][value] = None
 
     def _add_mesh(self, mesh: DeviceMesh, /, *_: object, **__: object) -> None:
         """Remember a mesh that the program makes, whose arguments may have any names."""
@@ -145,21 +134,21 @@ class Recorder(Listener):
 
     def before_forward(self, module: nn.Module) -> None:
         """Begin a call of the model, if this module is not called by another one."""
-        if self._depth == 0:
+        if not self._states:
             self._begin(module)
-        if self._depth == 0 and self._model.is_first(module):
-            self._place("input", "input")  # what is called before the model comes before its input
-        self._depth += 1
+            if self._model.is_first(module):  # what is called before the model comes before this
+                note = Note("input", self._step_of_activations, "input")
+                self._notes.setdefault(note.key, note)
         self._states.append((torch.get_rng_state(), len(self._lists["random"])))
 
     def after_forward(self, module: nn.Module, arguments: list[Any], output: Any) -> None:
         """Note the output of a module, and the input of the model."""
         if not self._states:
             return
-        self._depth -= 1
         state, known = self._states.pop()
-        name = self._model.name(module) or (self._depth == 0 and title_of(module)) or WRAPPER
-        if self._depth == 0 and self._model.is_first(module):
+        is_outermost = not self._states
+        name = self._model.name(module) or (title_of(module) if is_outermost else WRAPPER)
+        if is_outermost and self._model.is_first(module):
             self._add_activation("input", "input", arguments)
         if name == WRAPPER:
             return
@@ -178,9 +167,7 @@ class Recorder(Listener):
             self._leave()
             return
         self._is_training = self._has_grad
-        new = self._model.add(root)
-        if new:
-            self._begin_parameters(new)
+        self._begin_parameters(self._model.add(root))
 
     def before_accumulation(self, outputs: Iterable[Any]) -> None:
         """Note the loss of a backward pass."""
@@ -197,7 +184,12 @@ class Recorder(Listener):
         groups = optimizer.param_groups
         self._model.add_optimized([parameter for group in groups for parameter in group["params"]])
         for group in groups:
-            settings |= dict.fromkeys(map(id, group["params"]), _settings(group))
+            numbers = {
+                name: float(value)
+                for name, value in group.items()
+                if isinstance(value, float | int) and not isinstance(value, bool)
+            }
+            settings |= dict.fromkeys(map(id, group["params"]), numbers)
         self._add_gradients(settings)
 
     def before_clip(self, parameters: list[Tensor]) -> None:
@@ -214,8 +206,7 @@ class Recorder(Listener):
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Remember that a step was made; after the last one the program may end or fail."""
-        self._has_stepped = True
-        self._stepped_objects = self._model.holders()
+        self._stepped = self._model.holders()
         if self._step == self._recording.steps - 1:
             self._add_parameters()
             self._write(self._step + 1)
@@ -235,29 +226,30 @@ class Recorder(Listener):
         if not is_step and may_look and "stepped" not in self._lines:
             is_step = self._has_changed()
         if is_step:
-            self._has_stepped = True
             self._add_gradients()
         if may_look:
             self._called.clear()
-        if self._has_stepped:
+        if is_step or self._stepped:
             self._add_parameters()
             self._step += 1
-            self._has_stepped = False
-            self._stepped_objects = []
+            self._stepped = []
 
     def _has_changed(self) -> bool:
         """Return True if the program has changed a parameter since this last noted it."""
         for name, parameter in self._model.parameters().items():
-            known = self._tensors.get(TensorId("parameter", self._step - 1, name))
-            known = known or self._tensors.get(TensorId("initial", 0, name))
+            known = self._sketch_of(TensorId("parameter", self._step - 1, name))
+            known = known or self._sketch_of(TensorId("initial", 0, name))
             with suppress(UnreadableError):
                 part = _whole(parameter)
-                sketch = known and known[1]
-                if sketch and sketch.squares and sketch.lengths == tuple(part.shape):
-                    earlier = (sketch.sums[-1], sketch.squares[-1])
+                if known and known.lengths == tuple(part.shape):
+                    earlier = (known.sums[-1], known.squares[-1])
                     if not np.array_equal(_sums(part), earlier, equal_nan=True):
                         return True
         return False
+
+    def _sketch_of(self, key: TensorId) -> Sketch | None:
+        """Return the sketch of a tensor, if it was noted."""
+        return self._notes[key].sketch if key in self._notes else None
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
@@ -280,20 +272,16 @@ class Recorder(Listener):
     def _write(self, steps: int) -> None:
         self._note_groups()
         fields: dict[str, Any] = {name: tuple(values) for name, values in self._lists.items()}
-        written = [(note, sketch) for note, sketch in self._tensors.values() if sketch]
         notes = RankNotes(
             self._rank.rank,
             steps,
-            notes=tuple(
-                replace(note, dims=sketch.dims, lengths=sketch.lengths, rows=sketch.rows)
-                for note, sketch in written
-            ),
+            notes=tuple(self._notes.values()),
             left_out=self._left_out,
             backwards=tuple(self._backward_calls[step] for step in range(steps)),
             **fields,
             **self._lines,
         )
-        write_notes(self._folder, notes, (sketch for _, sketch in written))
+        write_notes(self._folder, notes)
 
     # ------------------------------------------------------------------------------- the tensors
 
@@ -301,38 +289,34 @@ class Recorder(Listener):
     def _step_of_activations(self) -> int:
         return self._step if self._is_training else EVALUATION
 
-    def _place(self, kind: str, name: str) -> None:
-        """Keep the place of a tensor in the order of this step."""
-        note = Note(kind, self._step_of_activations, name)
-        self._tensors.setdefault(note.key, (note, None))
-
     def _add_activation(self, kind: str, name: str, value: Any) -> None:
         """Add a tensor to those of this name, of all calls in this step."""
         tensor = _first(value, with_integers=kind == "input")
-        if tensor is None or _is_masked(tensor):
-            return
+        placements = getattr(tensor, "placements", ())
+        if tensor is None or any("Mask" in type(way).__name__ for way in placements):
+            return  # the local values of a masked DTensor mean nothing before they are reduced
         try:
             tensor = local(tensor)
         except UnreadableError as error:
-            self._skip(kind, name, error.what)
+            self._add("unread", Unread(kind, name, error.what[:MAX_TEXT]))
             return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor).flatten(-2)
         if kind == "loss":
             tensor = tensor.reshape(())
         sketch = _activation_sketch(tensor)
-        note = Note(kind, self._step_of_activations, name, _dtype(tensor))
-        known = self._tensors.get(note.key, (note, None))[1]
+        note = Note(kind, self._step_of_activations, name, _dtype(tensor), sketch=sketch)
+        known = self._sketch_of(note.key)
         if known is not None and known.lengths != sketch.lengths:
             note = replace(note, name=f"{name} [{sketch.lengths[0]}]")
-            known = self._tensors.get(note.key, (note, None))[1]
+            known = self._sketch_of(note.key)
         if known is None:
-            self._put(replace(note, line=_line() if kind == "output" else ""), sketch)
+            self._put(replace(note, line=_line() if kind == "output" else ""))
             return
         whole = added([known, sketch])
         if kind == "loss" and whole:  # one number, the sum over the micro-batches
             whole = replace(whole, squares=(whole.sums[0] ** 2,))
-        self._tensors[note.key] = self._tensors[note.key][0], whole
+        self._notes[note.key] = replace(self._notes[note.key], sketch=whole)
 
     def _add_whole(
         self,
@@ -346,20 +330,20 @@ class Recorder(Listener):
         try:
             part = _whole(tensor)
         except UnreadableError as error:
-            self._skip(kind, name, error.what)
+            self._add("unread", Unread(kind, name, error.what[:MAX_TEXT]))
             return
-        note = Note(kind, step, name, _dtype(part), settings=settings or {})
-        self._put(note, _sketch(part, range(part.dim())))
+        sketch = _sketch(part, range(part.dim()))
+        self._put(Note(kind, step, name, _dtype(part), settings=settings or {}, sketch=sketch))
 
-    def _put(self, note: Note, sketch: Sketch) -> None:
+    def _put(self, note: Note) -> None:
         """Keep a note, unless there are too many."""
-        if self._tensors.get(note.key, (note, None))[1] is None:
-            numbers = 2 * sum(sketch.lengths)
-            if len(self._tensors) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
+        if note.sketch and self._sketch_of(note.key) is None:
+            numbers = 2 * sum(note.sketch.lengths)
+            if len(self._notes) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
                 self._left_out += 1
                 return
             self._numbers += numbers
-        self._tensors[note.key] = note, sketch
+        self._notes[note.key] = note
 
     def _add_parameters(self) -> None:
         for name, parameter in self._model.parameters().items():
@@ -375,7 +359,7 @@ class Recorder(Listener):
         self._note_groups()
         for name, parameter, gradient in self._in_order():
             kind = "clipped" if (self._step, name) in self._clipped else "gradient"
-            is_noted = (kind, self._step, name) in self._tensors
+            is_noted = (kind, self._step, name) in self._notes
             is_stepped = stepped is None or id(parameter) in stepped
             if is_stepped or not is_noted:
                 settings = (stepped or {}).get(id(parameter), {})
@@ -383,13 +367,13 @@ class Recorder(Listener):
 
     def _in_order(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yield name, parameter and gradient in the order of gradients, the last module first."""
-        called = [name for kind, at, name in self._tensors if (kind, at) == ("output", self._step)]
+        parameters = self._model.parameters()
+        called = [name for kind, at, name in self._notes if (kind, at) == ("output", self._step)]
         modules = {name: at for at, name in enumerate(called)}
 
         def place(name: str) -> int:
             return -modules.get(name.rpartition(".")[0] or "model", -1)
 
-        parameters = self._model.parameters()
         last_first = [*reversed(parameters)]
         for name in sorted(last_first, key=place):
             gradient = parameters[name].grad if parameters[name].is_leaf else None
@@ -405,8 +389,8 @@ class Recorder(Listener):
         if start == "save":
             self._start.save(parameters)
         for name, parameter in parameters.items() if start in ("copy", "move") else ():
-            note, drawn = self._tensors.get(TensorId("initial", 0, name), (None, None))
-            if note is None or drawn is None:
+            drawn = self._notes.get(TensorId("initial", 0, name))
+            if drawn is None:
                 continue  # it can't be read
             placed = self._start.place(name, parameter)
             if placed is not False:
@@ -414,7 +398,7 @@ class Recorder(Listener):
             if start == "move":
                 _move(name, local(parameter).data, self._recording.epsilon)
             if placed or start == "move":
-                self._put(replace(note, kind="start"), drawn)
+                self._put(replace(drawn, kind="start"))
                 self._add_whole("initial", 0, name, parameter)
 
     # -------------------------------------------------------------------------------- the groups
@@ -467,37 +451,19 @@ def _sketch(tensor: Tensor, dims: Iterable[int]) -> Sketch:
 
 def _sums(tensor: Tensor) -> tuple[Numbers, Numbers]:
     """Return sums and sums of squares over all dimensions but the last."""
-    width = tensor.shape[-1]
-    rows = tensor.reshape(tensor.numel() // max(width, 1), width)
-    if tensor.numel() <= PIECE:  # NumPy is faster; a copy, as it makes storages unresizable
-        array = rows.to("cpu", torch.float64, copy=True).numpy()
-        return array.sum(0), np.square(array).sum(0)
-    total = torch.zeros(2, width, dtype=torch.float64, device=tensor.device)
-    for piece in torch.split(rows, max(1, PIECE // width)):
-        exact = piece.double()
-        total[0] += exact.sum(0)
-        total[1] += exact.square().sum(0)
-    sums, squares = total.cpu().numpy()
+    rows = tensor.unsqueeze(0).flatten(0, -2)
+    width = rows.shape[1]
+    sums = np.zeros(width)
+    squares = np.zeros(width)
+    for piece in torch.split(rows, max(1, PIECE // max(1, width))):
+        exact = piece.to("cpu", torch.float64, copy=True).numpy()  # not the program's
+        sums += exact.sum(0)
+        squares += np.square(exact).sum(0)
     return sums, squares
 
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _settings(group: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a parameter group."""
-    return {
-        name: float(value)
-        for name, value in group.items()
-        if isinstance(value, float | int) and not isinstance(value, bool)
-    }
-
-
-def _is_masked(tensor: Tensor) -> bool:
-    """Return True for a DTensor whose local values mean nothing before they are reduced."""
-    placements = getattr(tensor, "placements", ())
-    return any("Mask" in type(placement).__name__ for placement in placements)
 
 
 def _line() -> str:

@@ -1,8 +1,7 @@
-"""Records of ``parity``: what a rank notes, and the report. Frozen; no torch, no Rich, no Typer."""
+"""Records of ``parity``: the settings of a run, and the report. Frozen; no torch, no Rich."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -65,9 +64,6 @@ LIMITS = ("random", "norm", "reproducible", "finite", "nothing")
 """Causes of which it isn't known that the program makes a mistake: it can't be compared."""
 
 
-# ------------------------------------------------------------------------------------- from a rank
-
-
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Settings of one recorded run.
@@ -93,144 +89,11 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A tensor that a rank has noted.
-
-    Attributes:
-        kind: One of ``KINDS``: a parameter before and after the reference's was copied into it, an
-            input of the model, an output of a module, the loss, a gradient, the same after
-            ``clip_grad_norm_``, and a parameter after a step.
-        step: Number of the training step.
-        name: Name of the module or parameter.
-        dtype: Name of the type.
-        dims: Dimensions that the sketch keeps; of a tensor without dimensions, ``(0,)``.
-        lengths: Length of each.
-        rows: Number of elements per column of the first kept dimension, over all calls.
-        line: The user's line that called the module.
-        settings: Numbers of the optimizer's parameter group, such as ``lr``, of a gradient.
-    """
-
-    kind: str
-    step: int
-    name: str
-    dtype: str = ""
-    dims: tuple[int, ...] = ()
-    lengths: tuple[int, ...] = ()
-    rows: int = 0
-    line: str = ""
-    settings: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def key(self) -> TensorId:
-        """Kind, step and name."""
-        return TensorId(self.kind, self.step, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """Tensor or module that a rank could not read.
-
-    Attributes:
-        kind: One of ``KINDS``; empty for a call of a module.
-        name: Name of the tensor or module.
-        what: What it is instead of a tensor with values, such as a class or ``torch.func``.
-    """
-
-    kind: str
-    name: str
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """Call of ``clip_grad_norm_``, with the norm that it computed on this rank."""
-
-    step: int
-    norm: float
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
 class Axis:
     """Dimension of the mesh of ranks."""
 
     name: str
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mesh:
-    """Mesh of ranks, such as a device mesh of the program, without dimensions of size 1.
-
-    Attributes:
-        axes: Dimensions; the name of one that the program has not named is empty.
-        ranks: Ranks in row-major order.
-    """
-
-    axes: tuple[Axis, ...]
-    ranks: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return tuple(axis.size for axis in self.axes)
-
-    def lines(self, axis: int) -> list[tuple[int, ...]]:
-        """Return the ranks of each line along an axis."""
-        size = self.shape[axis]
-        stride = math.prod(self.shape[axis + 1 :])
-        starts = (at for at in range(len(self.ranks)) if at // stride % size == 0)
-        return [self.ranks[at : at + stride * size : stride] for at in starts]
-
-
-@dataclass(frozen=True, slots=True)
-class RankNotes:
-    """Everything that a rank has noted; its numbers are in a second file.
-
-    Attributes:
-        rank: Number of the rank.
-        steps: Number of completed training steps.
-        notes: Tensors in order.
-        groups: Ranks of the process groups that this rank belongs to.
-        meshes: Device meshes.
-        data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
-        backward: The user's line that called ``backward()``.
-        stepped: The user's line that called the optimizer's ``step()``.
-        clips: Calls of ``clip_grad_norm_``.
-        optimizers: Names of the optimizers' classes, and of those that they derive from.
-        random: Modules whose forward drew random numbers.
-        local_norms: Modules that normalise over the rows of one rank.
-        copied: Names of the parameters that were replaced by the reference's.
-        unplaced: Names of those that couldn't be.
-        left_out: Number of tensors that were not noted, because there were too many.
-        backwards: Number of calls of ``backward()`` in each step.
-        started: The user's line that started a process, which isn't recorded.
-        unread: What could not be read.
-        errors: Errors of the recorder.
-    """
-
-    rank: int
-    steps: int
-    notes: tuple[Note, ...]
-    groups: tuple[tuple[int, ...], ...] = ()
-    meshes: tuple[Mesh, ...] = ()
-    data_groups: tuple[tuple[int, ...], ...] = ()
-    backward: str = ""
-    stepped: str = ""
-    clips: tuple[Clip, ...] = ()
-    optimizers: tuple[str, ...] = ()
-    random: tuple[str, ...] = ()
-    local_norms: tuple[str, ...] = ()
-    copied: tuple[str, ...] = ()
-    unplaced: tuple[str, ...] = ()
-    left_out: int = 0
-    backwards: tuple[int, ...] = ()
-    started: str = ""
-    unread: tuple[Unread, ...] = ()
-    errors: tuple[str, ...] = ()
-
-
-# -------------------------------------------------------------------------------------- the report
 
 
 @dataclass(frozen=True, slots=True)

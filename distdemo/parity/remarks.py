@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from distdemo.parity.compare import Comparing
 from distdemo.parity.sketches import Sketch, distance
-from distdemo.view.format import listing, plural
+from distdemo.view.format import listing, plural, some
 
 UNLIKELY = 5  # standard deviations
 SCALE = 0.1  # smallest relative difference of two scales that is worth a remark
 MOST = 3  # logarithm of a scale; values that were never initialised have any
-MANY = 4  # names
+MANY = 4  # names that a sentence lists
 
 
 def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
@@ -22,8 +22,8 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
         comparing: The runs.
         steps: Number of training steps that were asked for.
     """
-    ranks = comparing.ranks.notes
-    copied = {name for notes in ranks for name in notes.copied}
+    ranks = comparing.ranks
+    copied = ranks.all_of("copied")
     if copied:
         yield (
             f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
@@ -34,18 +34,17 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
     absent = [
         key.name
         for key in comparing.keys
-        if key.kind == "output" and key.step <= 0 and not any(comparing.ranks.sketches(key))
+        if key.kind == "output" and key.step <= 0 and not any(ranks.sketches(key))
     ]
     if absent:
         yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
     if 0 < comparing.steps < steps:
         yield f"The program made only {plural(comparing.steps, 'step')}."
-    if not any(notes.steps for notes in ranks):
+    if not any(notes.steps for notes in ranks.ranks):
         yield "The program computes no gradients: only outputs are compared."
-    unread = {(tensor.name, tensor.what) for notes in ranks for tensor in notes.unread}
+    unread = {f"{tensor.name} ({tensor.what})" for tensor in ranks.all_of("unread")}
     if unread:
-        texts = [f"{name} ({what})" for name, what in sorted(unread)]
-        yield f"Not read: {listing(texts[:8])}."
+        yield f"Not read: {listing(sorted(unread)[:8])}."
 
 
 def _unlike_starts(comparing: Comparing) -> Iterator[str]:
@@ -68,13 +67,13 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
             scaled.append(f"{key.name} ({ratio:.3g} times)")
     if equal:
         yield (
-            f"Drawn alike by ranks that hold different pieces: {_listed(equal)}. Give each of "
+            f"Drawn alike by ranks that hold different pieces: {some(equal, MANY)}. Give each of "
             "these ranks another seed, or draw the whole parameter and keep a slice."
         )
     if scaled:
         yield (
-            f"Drawn with a different scale from the reference: {_listed(scaled)}, as if the number "
-            "of inputs were that of the piece."
+            f"Drawn with a different scale from the reference: {some(scaled, MANY)}, as if the "
+            "number of inputs were that of the piece."
         )
 
 
@@ -93,8 +92,3 @@ def _varies(sketch: Sketch) -> bool:
     count = _count([sketch])
     mean = float(sketch.sums[0].sum()) / count
     return math.inf > sketch.norm**2 / count > (1 + 1e-6) * mean**2
-
-
-def _listed(names: list[str]) -> str:
-    more = [f"{len(names) - MANY} more"] if len(names) > MANY else []
-    return listing(names[:MANY] + more)

@@ -1,4 +1,4 @@
-"""Results: what is known of a tensor that differs, and the sentences that all verdicts share.
+"""Results: each tensor of the ranks beside the reference's, and what verdicts ask of them.
 
 Pure logic, no torch.
 """
@@ -7,57 +7,57 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from distdemo.parity.compare import PARAMETERS, Comparing, enclosing
+from distdemo.parity.notes import Mesh, RankNotes
 from distdemo.parity.placements import (
     Explanation,
     Placement,
     Tolerance,
+    explain,
+    fits,
     has_columns_of,
+    in_shape,
+    meshes,
     multiple,
+    named,
     split_dim,
 )
-from distdemo.parity.records import Difference, Mesh, RankNotes, TensorId
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, Reason, TensorId
 from distdemo.parity.sketches import Sketch
-from distdemo.view.format import listing, plural, ranks_text
+from distdemo.parity.wording import ranks_named, times
+from distdemo.view.format import listing, plural
 
 MANY = 4  # names that a sentence lists
-NEAR = 1e-3  # relative difference of a factor from a number
 PairByRank = Mapping[int, tuple[Sketch, Sketch]]
-SUBJECTS = {
-    "input": "the input",
-    "loss": "the loss",
-    "clipped": "the clipped gradient of {name}",
-    "parameter": "{name}",
-    "start": "the initial {name}",
-    "initial": "the initial {name}",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A tensor, and its nearest explanation.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Compared(Explanation):
+    """A tensor of the ranks beside the reference's, with its nearest explanation.
 
     Attributes:
         key: Tensor.
-        result: Nearest explanation.
         parts: Sketch of each rank.
         reference: The reference's.
         tolerance: How far they may differ.
         pieces: Piece that a rank holds, with the same piece of the reference, by rank, unless both
             are zero. Of a split tensor only the columns of the split dimension are known.
+        incomparable: Reason why it can't be compared, or empty.
     """
 
     key: TensorId
-    result: Explanation
     parts: Sequence[Sketch | None]
     reference: Sketch
     tolerance: Tolerance
     pieces: PairByRank
+    incomparable: Reason | Literal[""]
 
     @property
     def rows(self) -> dict[int, int]:
@@ -67,14 +67,12 @@ class Suspect:
     def equal_ranks(self) -> list[list[int]]:
         """Return the ranks in groups that hold the same values, the largest group first."""
         groups: list[tuple[Sketch, list[int]]] = []
-        for rank, part in enumerate(self.parts):
-            if part is not None:
-                same = (
-                    group for first, group in groups if self.tolerance.deviation(part, first) <= 1
-                )
-                group = next(same, None)
-                if group is None:
-                    groups.append((part, group := []))
+        for rank, (part, _) in self.wholes.items():
+            same = (group for first, group in groups if self.tolerance.deviation(part, first) <= 1)
+            group = next(same, None)
+            if group is None:
+                groups.append((part, [rank]))
+            else:
                 group.append(rank)
         return sorted((group for _, group in groups), key=len, reverse=True)
 
@@ -98,42 +96,153 @@ class Suspect:
             rank: multiple(part, expected, self.tolerance)
             for rank, (part, expected) in self.pieces.items()
         }
-        return {rank: factor for rank, factor in factors.items() if factor is not None}
+        return {rank: factor for rank, factor in factors.items() if factor}
 
 
-def subject(key: TensorId) -> str:
-    """Return a tensor as the subject of a sentence."""
-    kind, _, name = key
-    return SUBJECTS.get(kind, f"the {kind} of {{name}}").format(name=name)
+class Results(dict[TensorId, Compared]):
+    """Tensors that the ranks have, in the order of causes.
 
-
-@dataclass(frozen=True, eq=False)
-class Results(Mapping[TensorId, Explanation]):
-    """Explanation of each tensor, in the order of causes, and what a verdict asks of them.
+    Args:
+        comparing: The runs.
 
     Attributes:
-        comparing: The runs.
         mesh: Mesh that explains the most tensors.
-        explanations: Explanation of each tensor.
     """
 
-    comparing: Comparing
-    mesh: Mesh
-    explanations: Mapping[TensorId, Explanation]
+    @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
+    def __init__(self, comparing: Comparing) -> None:
+        super().__init__()
+        self.comparing = comparing
+        present = [key for key in comparing.keys if any(comparing.ranks.sketches(key))]
+        explanations: dict[TensorId, Explanation] = {}
+        most = -1
+        for mesh in meshes(self.notes):
+            candidates = self._explanations(mesh, present)
+            count = sum(result.exact for result in candidates.values())
+            if count > most:
+                most = count
+                self.mesh = mesh
+                explanations = candidates
+            if most == len(present):
+                break
+        wrong = wrong_parameters(explanations)
+        absent = (key for key in comparing.keys if key.kind == "gradient" and key[1:] in wrong)
+        absent_keys = [key for key in absent if key not in explanations]
+        explanations |= self._explanations(self.mesh, absent_keys)
+        placements = {key: result.placement for key, result in explanations.items()}
+        inputs = [way for key, way in placements.items() if key.kind == "input"]
+        starts = [way for key, way in placements.items() if key.kind == "initial"]
+        self.mesh = named(self.mesh, inputs[0] if inputs else (), starts)
+        self._unplaced = comparing.ranks.all_of("unplaced")
+        for key in comparing.keys:
+            if key in explanations:
+                self[key] = self._compared(key, explanations[key])
 
-    def __getitem__(self, key: TensorId) -> Explanation:
-        return self.explanations[key]
+    def _explanations(self, mesh: Mesh, keys: Iterable[TensorId]) -> dict[TensorId, Explanation]:
+        """Return how each of these tensors is spread over the ranks of a mesh."""
+        results: dict[TensorId, Explanation] = {}
+        usual: Placement = ()
+        for key in keys:
+            parts = self.comparing.parts(key)
+            references = self.comparing.references(key)
+            tolerance = self.comparing.tolerance(key)
+            alike = usual if key.kind == "output" else ()
+            if key.kind in GRADIENTS and key.initial in results:
+                alike = results[key.initial].placement
+            ways = self.comparing.combinations(key, in_shape(mesh, parts))
+            result = explain(references, ways, tolerance, alike)
+            if key.kind in GRADIENTS and not result.holds:
+                # It may be right on all ranks that need it, such as those of a parameter that is
+                # tied in two stages.
+                held = {rank: part for rank, part in enumerate(parts) if part is not None}
+                deviation = max(tolerance.deviation(part, references[0]) for part in held.values())
+                if deviation <= 1:
+                    result = Explanation((f"@{','.join(map(str, held))}",), deviation)
+            results[key] = result
+            if key.kind == "input":
+                usual = result.placement
+        return results
 
-    def __iter__(self) -> Iterator[TensorId]:
-        return iter(self.explanations)
+    def _compared(self, key: TensorId, result: Explanation) -> Compared:
+        parts = self.comparing.parts(key)
+        reference = self.comparing.references(key)[0]
+        pieces = {
+            rank: (part, expected)
+            for rank, part, expected in self._pieces(key, parts, reference)
+            if part.norm or expected.norm
+        }
+        return Compared(
+            result.placement,
+            result.deviation,
+            result.factor,
+            result.reordered,
+            key=key,
+            parts=parts,
+            reference=reference,
+            tolerance=self.comparing.tolerance(key),
+            pieces=pieces,
+            incomparable=self._incomparable(key, result, parts, reference),
+        )
 
-    def __len__(self) -> int:
-        return len(self.explanations)
+    def _pieces(
+        self, key: TensorId, parts: Sequence[Sketch | None], reference: Sketch
+    ) -> Iterator[tuple[int, Sketch, Sketch]]:
+        dims = map(split_dim, self.placement(key.initial))
+        splits = [(axis, dim) for axis, dim in enumerate(dims) if dim is not None]
+        for rank, part in enumerate(parts):
+            if part is None or not all(part.lengths):
+                continue
+            if part.lengths == reference.lengths:
+                yield rank, part, reference
+            elif len(splits) == 1:
+                ((axis, dim),) = splits
+                line = next(line for line in self.mesh.lines(axis) if rank in line)
+                before = [parts[other] for other in line[: line.index(rank)]]
+                start = sum(other.lengths[dim] for other in before if other is not None)
+                length = part.lengths[dim]
+                yield rank, part.slice(dim, 0, length), reference.slice(dim, start, length)
+
+    def _incomparable(
+        self,
+        key: TensorId,
+        result: Explanation,
+        parts: Sequence[Sketch | None],
+        reference: Sketch,
+    ) -> Reason | Literal[""]:
+        """Return the reason why a tensor can't be compared, or an empty text."""
+        has_shape = key.kind in (*PARAMETERS, *GRADIENTS)
+        if has_shape and not (result.holds or fits(in_shape(self.mesh, parts), reference)):
+            return "shape"
+        if key.kind in ("start", "initial"):
+            is_placed = result.exact or key.name not in self._unplaced
+            return "" if is_placed or key.kind == "start" else "start"
+        return "tolerance" if result.holds and self.comparing.is_blind(key) else ""
+
+    def records(self) -> tuple[Comparison, ...]:
+        """Return the records of all tensors but the parameters that were replaced."""
+        records = []
+        for key, tensor in self.items():
+            note = self.comparing.reference.note(key)
+            norm = tensor.reference.norm
+            tolerance = tensor.tolerance.sums / norm if norm > 0 else 0.0
+            record = Comparison(
+                *key,
+                tensor.placement,
+                tensor.exact,
+                tensor.factor,
+                tensor.deviation,
+                tolerance if math.isfinite(tolerance) else 0.0,
+                tensor.reordered,
+                note.line if note else "",
+                tensor.incomparable,
+            )
+            records.append(record)
+        return tuple(record for record in records if record.kind != "start")
 
     @property
-    def notes(self) -> tuple[RankNotes, ...]:
+    def notes(self) -> Sequence[RankNotes]:
         """Notes of each rank."""
-        return self.comparing.ranks.notes
+        return self.comparing.ranks.ranks
 
     @property
     def size(self) -> int:
@@ -141,71 +250,26 @@ class Results(Mapping[TensorId, Explanation]):
         return len(self.notes)
 
     @cached_property
-    def data_groups(self) -> set[tuple[int, ...]]:
-        """Ranks of the groups over which DDP or FSDP reduces gradients."""
-        return {group for own in self.notes for group in own.data_groups}
+    def right_gradients(self) -> dict[tuple[int, str], set[bool]]:
+        """Whether gradients are right, by step and module around their parameters.
 
-    @cached_property
-    def _gradients(self) -> dict[TensorId, bool]:
-        """True for each gradient that is right, False for one that isn't; zeros are left out."""
-        return {
-            key: result.exact and not self.comparing.is_blind(key)
-            for key, result in self.items()
-            if key.kind == "gradient" and self.comparing.references(key)[0].norm
-        }
-
-    @cached_property
-    def steps_with_right_gradients(self) -> set[int]:
-        """Steps in which a gradient is right."""
-        return {step for (_, step, _), is_right in self._gradients.items() if is_right}
-
-    @cached_property
-    def gradients_of(self) -> dict[tuple[int, str], set[bool]]:
-        """Whether gradients are right, by step and module around their parameters."""
+        Those of a step are at its outermost module, ``model``. Zeros are left out.
+        """
         right: dict[tuple[int, str], set[bool]] = {}
-        for (_, step, name), is_right in self._gradients.items():
-            for home in enclosing(name):
-                right.setdefault((step, home), set()).add(is_right)
+        for key, tensor in self.items():
+            if key.kind == "gradient" and tensor.reference.norm:
+                is_right = tensor.exact and not self.comparing.is_blind(key)
+                for home in enclosing(key.name):
+                    right.setdefault((key.step, home), set()).add(is_right)
         return right
 
-    def suspect(self, key: TensorId) -> Suspect:
-        """Return what is known of a tensor."""
-        parts = self.comparing.parts(key)
-        reference = self.comparing.references(key)[0]
-        tolerance = self.comparing.tolerance(key)
-        pieces = {
-            rank: (part, expected)
-            for rank, (part, expected) in self._pieces(key, parts, reference)
-            if part.norm or expected.norm
-        }
-        return Suspect(key, self[key], parts, reference, tolerance, pieces)
-
-    def _pieces(
-        self, key: TensorId, parts: Sequence[Sketch | None], reference: Sketch
-    ) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
-        dims = map(split_dim, self.placement(key.initial))
-        splits = [(axis, dim) for axis, dim in enumerate(dims) if dim is not None]
-        for rank, part in enumerate(parts):
-            if part is None or not all(part.lengths):
-                continue
-            if part.lengths == reference.lengths:
-                yield rank, (part, reference)
-            elif len(splits) == 1:
-                ((axis, dim),) = splits
-                line = next(line for line in self.mesh.lines(axis) if rank in line)
-                before = [parts[other] for other in line[: line.index(rank)]]
-                start = sum(other.lengths[dim] for other in before if other is not None)
-                length = part.lengths[dim]
-                yield rank, (part.slice(dim, 0, length), reference.slice(dim, start, length))
-
-    def alike(self, key: TensorId) -> list[TensorId]:
+    def alike(self, key: TensorId) -> list[Compared]:
         """Return the tensors of the same kind and step, in order."""
-        return [other for other in self if other[:2] == key[:2]]
+        return [tensor for other, tensor in self.items() if other[:2] == key[:2]]
 
     def placement(self, key: TensorId) -> Placement:
         """Return the placement of a tensor; empty if there is no such tensor."""
-        result = self.get(key)
-        return result.placement if result else ()
+        return self[key].placement if key in self else ()
 
     def is_placed(self, key: TensorId, axis: int, placement: str) -> bool:
         """Return True if a tensor has this placement along an axis."""
@@ -266,15 +330,14 @@ class Results(Mapping[TensorId, Explanation]):
         rest = [f"; so do {line}" for line in others[: MANY - 1]]
         return f"{first.capitalize()} {does}{''.join(rest)}{', ...' * (len(others) >= MANY)}."
 
-    def nearest(self, suspect: Suspect) -> str:
+    def nearest(self, tensor: Compared) -> str:
         """Return what the ranks hold instead of the reference."""
-        factor = suspect.result.factor
-        if factor != 1:
-            return f"it is {times(factor)} the reference, as {' · '.join(suspect.result.placement)}"
-        groups = suspect.equal_ranks()
+        if tensor.factor != 1:
+            return f"it is {times(tensor.factor)} the reference, as {' · '.join(tensor.placement)}"
+        groups = tensor.equal_ranks()
         if any(
-            has_columns_of(part, suspect.reference, dim, suspect.tolerance)
-            for part in suspect.parts
+            has_columns_of(part, tensor.reference, dim, tensor.tolerance)
+            for part in tensor.parts
             if part is not None
             for dim in part.dims
         ):
@@ -286,42 +349,8 @@ class Results(Mapping[TensorId, Explanation]):
         return f"{ranks_named(groups[0])} hold{'s' * (len(groups[0]) == 1)} other values"
 
 
-def ranks_named(ranks: Sequence[int]) -> str:
-    """Return ``rank 2`` or ``ranks 0-1, 3``."""
-    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
-
-
-def by_rank(values: Mapping[int, float]) -> str:
-    """Return ``0.5 on rank 0 and 2 on ranks 1-3``."""
-    ranks: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-        ranks.setdefault(text, []).append(rank)
-    return listing([f"{value} on {ranks_named(holders)}" for value, holders in ranks.items()][:8])
-
-
-def _is_whole(value: float) -> bool:
-    """Return True if a value is a whole number other than 0, but for rounding."""
-    return round(value) != 0 and math.isclose(value, round(value), rel_tol=NEAR)
-
-
-def number(factor: float) -> str:
-    """Return a factor as a whole number, as one over a whole number, or with three digits."""
-    if _is_whole(factor):
-        return f"{round(factor)}"
-    if _is_whole(1 / factor):
-        return f"1/{round(1 / factor)}"
-    return f"{factor:.3g}" if abs(factor - 1) > 0.01 else f"{factor:.6g}"
-
-
-def times(factor: float) -> str:
-    """Return ``4 times`` or ``1/4 of``."""
-    is_share = _is_whole(1 / factor) and not _is_whole(factor)
-    return f"{number(factor)} of" if is_share else f"{number(factor)} times"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as a list; of many the first ones and a count."""
-    if len(names) <= MANY:
-        return listing(list(names))
-    return f"{', '.join(names[:3])} and {plural(len(names) - 3, 'other parameter')}"
+def wrong_parameters(results: Mapping[TensorId, Explanation]) -> set[tuple[int, str]]:
+    """Return the steps and names of parameters that are wrong after a step."""
+    return {
+        key[1:] for key, result in results.items() if key.kind == "parameter" and not result.exact
+    }

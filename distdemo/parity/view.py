@@ -9,11 +9,11 @@ from rich.text import Text
 
 from distdemo.calls.text import gap_texts
 from distdemo.calls.view import finding_view
-from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport, Uncompared
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import listing, plural, start_and_versions
+from distdemo.view.format import plural, some, start_and_versions
 from distdemo.view.tables import Cell, Column, Grid
 
 COLUMNS = {
@@ -97,7 +97,9 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     if difference is None and not report.is_complete:
         yield Paragraph(gaps_hint(report))
     if report.excluded:
-        yield Paragraph(f"Left out by --except: {_names(report.excluded)}.", is_problem=True)
+        yield Paragraph(
+            f"Left out by --except: {some(report.excluded, MAX_NAMES)}.", is_problem=True
+        )
     if report.world is not None:
         yield Paragraph(
             start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
@@ -156,19 +158,27 @@ def verdict_text(report: ParityReport) -> str:
     return f"{text} with the reference{far}; {'; '.join(remarks)}."
 
 
+def problem(report: ParityReport) -> tuple[str, Sequence[str], str]:
+    """Return what differs, or what could not be compared: a sentence, facts and advice."""
+    difference = report.difference
+    if difference is not None:
+        return difference.what, difference.facts, difference.hint
+    return verdict_text(report), uncompared_texts(report), gaps_hint(report)
+
+
 def uncompared_texts(report: ParityReport) -> list[str]:
     """Return a sentence on everything that could not be compared."""
-    return [*map(_gap_text, report.gaps), *gap_texts(report.stopped, report.unseen)]
-
-
-def _gap_text(gap: Uncompared) -> str:
-    return GAPS[gap.reason].format(
-        names=_names(gap.names),
-        steps=plural(abs(gap.count), "step"),
-        more="more" if gap.count > 0 else "fewer",
-        tensors=plural(gap.count, "tensor"),
-        what=_names(gap.what),
-    )
+    texts = [
+        GAPS[gap.reason].format(
+            names=some(gap.names, MAX_NAMES),
+            steps=plural(abs(gap.count), "step"),
+            more="more" if gap.count > 0 else "fewer",
+            tensors=plural(gap.count, "tensor"),
+            what=some(gap.what, MAX_NAMES),
+        )
+        for gap in report.gaps
+    ]
+    return texts + gap_texts(report.stopped, report.unseen)
 
 
 def gaps_hint(report: ParityReport) -> str:
@@ -180,12 +190,6 @@ def gaps_hint(report: ParityReport) -> str:
     if hint or not gap.names:
         return hint
     return f"--except '{gap.names[0]}' takes it out of the question."
-
-
-def _names(names: Sequence[str]) -> str:
-    """Return names as a list; of many the first ones and a count."""
-    more = [f"{len(names) - MAX_NAMES:,} more"] if len(names) > MAX_NAMES else []
-    return listing([*names[:MAX_NAMES], *more])
 
 
 def _placements(report: ParityReport, sign: Signs) -> Grid:

@@ -18,10 +18,12 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.gaps import gaps, unrecorded
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import KINDS, Difference, ParityReport, Recording, TensorId
+from distdemo.parity.notes import read_notes
+from distdemo.parity.records import Difference, ParityReport, Recording, TensorId
 from distdemo.parity.remarks import remarks
-from distdemo.parity.results import Results, subject
-from distdemo.parity.sketches import distance, read_notes
+from distdemo.parity.results import Results
+from distdemo.parity.sketches import distance
+from distdemo.parity.wording import subject
 from distdemo.versions import versions
 from distdemo.view.format import listing, plural
 
@@ -73,7 +75,7 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     size = report.world_size if recording.run == "ranks" else report.reference_size
     folder = Path(recording.folder) / recording.run
     folder.mkdir()
-    left = set()
+    left = set()  # ranks that have recorded their steps
 
     def on_message(rank: int, _: Any) -> bool:
         left.add(rank)
@@ -84,7 +86,7 @@ def _run(report: ParityReport, start: Start, recording: Recording) -> RunNotes:
     world = start(size, (recording, notes), on_message=on_message, **inspector.callbacks())
     read = [read_notes(folder, rank) for rank in range(size)]
     written = [notes for notes in read if notes is not None]
-    has_steps = all(notes.steps == recording.steps for notes, _ in written)
+    has_steps = all(notes.steps == recording.steps for notes in written)
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
         raise _Failed(recording.run, inspector.conclude(world)[0])
     printed = world.outcomes[0].output
@@ -103,7 +105,7 @@ def _compared(
     reference = run(replace(recording, run="reference", start="save" if copies else "keep"))
     report = replace(report, world=reference.world)
     if not reference.keys:
-        if found := tuple(unrecorded(reference.notes, lambda _: True)):
+        if found := tuple(unrecorded((reference,), lambda _: True)):
             return replace(report, gaps=found)
         return replace(report, difference=_nothing(reference))
     moved = run(replace(recording, run="moved", start="move", epsilon=reference.epsilon))
@@ -117,19 +119,19 @@ def _compared(
     ranks = run(recording if copies else replace(recording, start="keep"))
     comparing = Comparing(reference, moved, ranks, exclusion)
     _exclude(comparing)
-    results = Results(comparing, *comparing.compare())
+    results = Results(comparing)
     difference = first_difference(results)
     return replace(
         report,
         steps=comparing.steps,
         axes=results.mesh.axes,
-        tensors=comparing.comparisons(results),
+        tensors=results.records(),
         difference=difference,
         gaps=tuple(gaps(results, difference)),
         excluded=exclusion.excluded,
         stopped=ranks.stopped,
         unseen=ranks.unseen,
-        copied=len({name for notes in ranks.notes for name in notes.copied}),
+        copied=len(ranks.all_of("copied")),
         notes=tuple(remarks(comparing, recording.steps)),
         world=ranks.world,
         warnings=ranks.warnings,
@@ -161,7 +163,7 @@ def _exclude(comparing: Comparing) -> None:
 
 def _nothing(reference: RunNotes) -> Difference:
     """Return the difference for a program in which nothing was recorded."""
-    started = reference.notes[0].started
+    started = reference.ranks[0].started
     printed = reference.printed.strip().splitlines()[-MAX_LINES:]
     if started:
         return Difference(
@@ -188,11 +190,10 @@ def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
         return None
     reference = asked.reference
     kind, step, name = key
-    size = plural(len(reference.notes), "rank")
-    random = {name for notes in reference.notes for name in notes.random}
+    size = plural(len(reference.ranks), "rank")
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
     hint += "add --seed 0, which seeds torch, NumPy and random."
-    if kind != "input" and name in random:
+    if kind != "input" and name in reference.all_of("random"):
         hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
     return Difference(
         "reproducible",
@@ -211,10 +212,8 @@ def _differing(asked: Comparing, other: RunNotes, share: float) -> Iterator[Tens
     The initial parameters of one rank are copied into the second run.
     """
     reference = asked.reference
-    keys = (key for key in reference.keys if not asked.exclusion.excludes(key.name))
-    in_order = sorted(keys, key=lambda key: (key.step, KINDS.index(key.kind)))
-    copied = ("start", "initial") if len(reference.notes) == 1 else ()
-    for key in (key for key in in_order if key.kind not in copied):
+    copied = ("start", "initial") if len(reference.ranks) == 1 else ()
+    for key in (key for key in asked.keys if key.kind not in copied):
         for expected, sketch in zip(reference.sketches(key), other.sketches(key), strict=True):
             if expected and sketch:
                 size = expected.norm * max(expected.rows, 1) ** 0.5

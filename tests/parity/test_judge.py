@@ -11,7 +11,8 @@ from sketching import sketch
 
 from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.records import Axis, Clip, Mesh, Note, RankNotes
+from distdemo.parity.notes import Clip, Mesh, Note, RankNotes
+from distdemo.parity.records import Axis
 from distdemo.parity.results import Results
 
 ROWS = 8
@@ -24,7 +25,6 @@ class Notes:
 
     def __init__(self):
         self.notes = []
-        self.sketches = []
 
     def add(self, kind, step, name, array, *, settings=None):
         array = np.asarray(array, dtype=np.float64)
@@ -35,12 +35,11 @@ class Notes:
         )
         rows = array.size // array.shape[-1] if array.shape else 1
         line = f"line of {name}"
-        kept = (own.dims, own.lengths, rows, line, settings or {})
+        kept = (line, settings or {}, replace(own, rows=rows))
         self.notes.append(Note(kind, step, name, "float64", *kept))
-        self.sketches.append(replace(own, rows=rows))
 
     def finished(self, rank, **settings):
-        return RankNotes(rank, 2, tuple(self.notes), **settings), self.sketches
+        return RankNotes(rank, 2, tuple(self.notes), **settings)
 
 
 class Fault:
@@ -113,8 +112,8 @@ def compared(fault):
     """Return the difference of a training from that of one rank, and the explanations."""
     reference = train(Fault(), 1, of=fault)
     comparing = Comparing(reference, train(Fault(), 1, moved=1e-15), train(fault, SIZE))
-    mesh, results = comparing.compare()
-    return first_difference(Results(comparing, mesh, results)), results
+    results = Results(comparing)
+    return first_difference(results), results
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -237,7 +236,12 @@ class LossOnly(Fault):
         (
             Unreduced,
             "gradient",
-            ["the gradient of weight is not reduced.", "0-3 hold parts whose mean"],
+            [
+                "the gradient of weight is not reduced.",
+                "0-3 hold parts whose mean",
+                "Before that, the input, 2 outputs and the loss agree.",
+                "At train.py:20.",
+            ],
         ),
         (Summed, "gradient", ["is 4 times the reference", "Divide by the number of ranks"]),
         (SummedWithAdam, "gradient", ["is 4 times the reference"]),
@@ -290,12 +294,6 @@ def test_a_right_training_has_no_difference(fault):
     assert all(result.holds for result in results.values())
 
 
-def test_what_agrees_before_a_difference_is_counted():
-    difference, _ = compared(Unreduced())
-    assert "Before that, the input, 2 outputs and the loss agree." in difference.facts
-    assert "At train.py:20." in difference.facts
-
-
 # ----------------------------------------------------------------------------- tensor parallelism
 
 
@@ -344,12 +342,12 @@ def split_layer(*, norm=None, output=None, splits_rows=False):
             of_norm = gradient if size == 1 or norm is None else norm(gradient, rank)
             notes.add("gradient", 0, "norm.weight", of_norm)
             notes.add("parameter", 0, "norm.weight", np.ones(3) - of_norm)
-            own_notes, sketches = notes.finished(rank, meshes=(TP,) if size > 1 else ())
-            ranks.append((replace(own_notes, steps=1), sketches))
+            own_notes = notes.finished(rank, meshes=(TP,) if size > 1 else ())
+            ranks.append(replace(own_notes, steps=1))
         runs.append(RunNotes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
-    mesh, results = comparing.compare()
-    return first_difference(Results(comparing, mesh, results)), results
+    results = Results(comparing)
+    return first_difference(results), results
 
 
 def test_a_reference_with_nan_is_named():
@@ -359,7 +357,7 @@ def test_a_reference_with_nan_is_named():
 
     runs = [train(Overflow(), size) for size in (1, 4)]
     comparing = Comparing(runs[0], runs[0], runs[1])
-    difference = first_difference(Results(comparing, *comparing.compare()))
+    difference = first_difference(Results(comparing))
     assert difference is not None
     assert "the output of layer contains NaN or infinity" in difference.what
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sketching import sketch
 
+from distdemo.parity.notes import Mesh, RankNotes
 from distdemo.parity.placements import (
     Tolerance,
     combinations,
@@ -19,7 +20,7 @@ from distdemo.parity.placements import (
     multiple,
     named,
 )
-from distdemo.parity.records import Axis, Mesh, RankNotes
+from distdemo.parity.records import Axis
 
 TOLERANCE = Tolerance(1e-9, 1e-9)
 RNG = np.random.default_rng(0)

@@ -1,5 +1,22 @@
-"""Usual reason for each kind of difference, and what to do."""
+"""Words of the verdicts: tensors, ranks and numbers in sentences, and the usual reasons."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from distdemo.parity.records import TensorId
+from distdemo.view.format import listing, ranks_text
+
+NEAR = 1e-3  # relative difference of a factor from a number
+SUBJECTS = {
+    "input": "the input",
+    "loss": "the loss",
+    "clipped": "the clipped gradient of {name}",
+    "parameter": "{name}",
+    "start": "the initial {name}",
+    "initial": "the initial {name}",
+}
 HINTS = {
     "not initialised": "It was not initialised: after to_empty() or torch.empty, call "
     "reset_parameters() of every module that has parameters.",
@@ -69,3 +86,42 @@ HINTS = {
     "skip, an update that isn't sent, an update outside the optimizer.",
 }
 """Hints by the name of a difference; ``{over}`` is an axis, ``{rows}`` a number of rows."""
+
+
+def subject(key: TensorId) -> str:
+    """Return a tensor as the subject of a sentence."""
+    return SUBJECTS.get(key.kind, f"the {key.kind} of {{name}}").format(name=key.name)
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return ``rank 2`` or ``ranks 0-1, 3``."""
+    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
+
+
+def by_rank(values: Mapping[int, float]) -> str:
+    """Return ``0.5 on rank 0 and 2 on ranks 1-3``."""
+    ranks: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        ranks.setdefault(text, []).append(rank)
+    return listing([f"{value} on {ranks_named(holders)}" for value, holders in ranks.items()][:8])
+
+
+def _is_whole(value: float) -> bool:
+    """Return True if a value is a whole number other than 0, but for rounding."""
+    return round(value) != 0 and math.isclose(value, round(value), rel_tol=NEAR)
+
+
+def number(factor: float) -> str:
+    """Return a factor as a whole number, as one over a whole number, or with three digits."""
+    if _is_whole(factor):
+        return f"{round(factor)}"
+    if _is_whole(1 / factor):
+        return f"1/{round(1 / factor)}"
+    return f"{factor:.3g}" if abs(factor - 1) > 0.01 else f"{factor:.6g}"
+
+
+def times(factor: float) -> str:
+    """Return ``4 times`` or ``1/4 of``."""
+    is_share = _is_whole(1 / factor) and not _is_whole(factor)
+    return f"{number(factor)} of" if is_share else f"{number(factor)} times"
