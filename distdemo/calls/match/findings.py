@@ -11,7 +11,7 @@ from distdemo.calls.match.matcher import Matcher
 from distdemo.calls.match.rules import KINDS, OTHER_LINES, differs, size_mismatches
 from distdemo.calls.match.shown import merged
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
-from distdemo.calls.match.waits import dropped_handles, near_match
+from distdemo.calls.match.waits import dropped_handles, near_match, opposites
 from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, RankCall, Row, SourceLine
 from distdemo.calls.text import end_text
 from distdemo.launcher.verdict import ranks_of
@@ -260,12 +260,7 @@ def unmatched(matcher: Matcher, entry: Entry) -> Finding:
     """Return the finding for a send or receive that nothing will match."""
     near = near_match(matcher, entry)
     if near is None and not matcher.pairing.has_paired(entry):  # or one of its peers lacks its call
-        opposite = (
-            other
-            for other in matcher.pairing.unmatched()
-            if other.group is entry.group and other.call.op != entry.call.op
-        )
-        near = next(opposite, None)
+        near = next(iter(opposites(matcher, entry)), None)
     other = "receive" if entry.sends else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
     rows = [*matcher.shown.rows({entry.rank: entry.call})]

@@ -105,12 +105,18 @@ def _may_block(dropped: Entry, entry: Entry) -> bool:
 def near_match(matcher: Matcher, entry: Entry) -> Entry | None:
     """Return the other side of a send or receive, ignoring the tag, or None."""
     peer = entry.call.peer
-    members = entry.group.members
     if peer in (None, -1):
         return None
-    for other in matcher.pairing.unmatched():
-        is_opposite = other.group is entry.group and other.call.op != entry.call.op
-        is_peer = other.rank == members[peer] and other.call.peer == members.index(entry.rank)
-        if is_opposite and is_peer:
-            return other
-    return None
+    number = entry.group.numbers[entry.rank]
+    rank = entry.group.members[peer]
+    others = (other for other in opposites(matcher, entry) if other.rank == rank)
+    return next((other for other in others if other.call.peer == number), None)
+
+
+def opposites(matcher: Matcher, entry: Entry) -> list[Entry]:
+    """Return the unmatched receives on the group of a send, or sends on that of a receive."""
+    return [
+        other
+        for other in matcher.pairing.unmatched()
+        if other.group is entry.group and other.sends != entry.sends
+    ]
