@@ -175,20 +175,16 @@ def test_a_group_of_a_created_mesh_names_an_axis():
 
 
 @pytest.mark.parametrize(
-    ("groups", "shapes"),
+    ("groups", "size", "shapes"),
     [
-        ([(0, 1), (2, 3)], [(2, 2), (4,)]),
-        ([(0, 1, 2, 3)], [(4,), (2, 2)]),
-        ([(1, 2), (2, 9)], [(4,), (2, 2)]),
+        ([(0, 1), (2, 3)], 4, [(2, 2), (4,)]),
+        ([(0, 1, 2, 3)], 4, [(4,), (2, 2)]),
+        ([(1, 2), (2, 9)], 4, [(4,), (2, 2)]),
+        ([], 8, [(8,), (2, 4), (4, 2), (2, 2, 2)]),
     ],
 )
-def test_a_mesh_that_has_the_groups_comes_first(groups, shapes):
-    assert [mesh.shape for mesh in meshes(notes_of(groups))] == shapes
-
-
-def test_without_groups_all_factorisations_are_tried():
-    found = [mesh.shape for mesh in meshes(notes_of([], size=8))]
-    assert found == [(8,), (2, 4), (4, 2), (2, 2, 2)]
+def test_all_factorisations_are_tried_and_those_with_groups_first(groups, size, shapes):
+    assert [mesh.shape for mesh in meshes(notes_of(groups, size=size))] == shapes
 
 
 def test_an_axis_without_a_name_is_named_after_what_it_splits():
