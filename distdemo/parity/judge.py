@@ -31,7 +31,7 @@ from distdemo.parity.forward import (
     seeds_difference,
 )
 from distdemo.parity.placements import ROWS, multiple
-from distdemo.parity.records import GRADIENTS, Difference, TensorId
+from distdemo.parity.records import EVALUATION, GRADIENTS, Difference, TensorId
 from distdemo.parity.results import Compared, Results, wrong_parameters
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
@@ -58,10 +58,13 @@ def first_difference(results: Results) -> Difference | None:
         return found
     wrong = wrong_parameters(results)
     later = _wrong_later(results)
+    settled = _last_right_step(results, wrong)
     causes = [
         tensor
         for tensor in results.values()
-        if not tensor.incomparable and _is_cause(results, tensor, wrong, later)
+        if not tensor.incomparable
+        and not (tensor.key.kind in ("input", "output", "loss") and tensor.key.step <= settled)
+        and _is_cause(results, tensor, wrong, later)
     ]
     learned = (*GRADIENTS, "parameter")
     if not any(cause.key.kind in learned for cause in causes) and results.comparing.learns:
@@ -104,6 +107,15 @@ def _first(causes: list[Compared]) -> Compared:
         known = [cause for cause in others if cause.pieces]  # not split along two axes
         return next(iter((*unlike, *known, first)))
     return first
+
+
+def _last_right_step(results: Results, wrong: AbstractSet[tuple[int, str]]) -> int:
+    """Return the last step after which all parameters are right.
+
+    What was unlike the reference until then has had no effect: it is rounding that has grown.
+    """
+    steps = {key.step for key in results if key.kind == "parameter"}
+    return max(steps - {step for step, _ in wrong}, default=EVALUATION - 1)
 
 
 def _wrong_later(results: Results) -> dict[TensorId, bool]:
