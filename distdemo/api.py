@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distdemo.errors import DistdemoError, UnavailableError, UsageError
@@ -63,6 +63,8 @@ def launch(
     start_method: str = "auto",
     sanitize: bool = True,
     strict: bool = False,
+    check_replicas: int | None = None,
+    excluded: Sequence[str] = (),
 ) -> list[T]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
@@ -97,6 +99,9 @@ def launch(
             mismatch ends the world, and the error names the rank and line. What is only suspicious
             is a ``UserWarning``, and so are calls that were not compared.
         strict: True if these warnings are failures.
+        check_replicas: Number of steps between comparisons of parameters, in which replicas that
+            differ are a failure; None to compare a few steps, and only warn.
+        excluded: Patterns of the names of parameters that aren't compared, such as ``experts.*``.
 
     Returns:
         The ranks' return values, in order.
@@ -111,12 +116,14 @@ def launch(
     deadline = MAX_TIMEOUT_S if timeout is None else timeout
     world = WorldSpec(world_size, backend, device, deadline, start_method, stall=stall, silent=True)
     check_world(world)
-    if strict and not sanitize:
-        raise UsageError(
-            "strict=True can't be used with sanitize=False.",
-            "It fails on warnings of the sanitizer.",
-            "Use one of them.",
-        )
+    asked = {"strict": strict, "check_replicas": check_replicas, "excluded": excluded}
+    for name, value in asked.items():
+        if value and not sanitize:
+            raise UsageError(
+                f"{name} can't be used with sanitize=False.",
+                "The sanitizer compares the ranks.",
+                "Use one of them.",
+            )
     _check_call(fn, args)
     from distdemo.backends import prepared
 
@@ -124,7 +131,7 @@ def launch(
     if sanitize:
         from distdemo.calls.inspector import run_noted
 
-        report = run_noted(*work, strict=strict)
+        report = run_noted(*work, strict=strict, check_replicas=check_replicas, excluded=excluded)
     else:
         from distdemo.launcher.local import run_world
 

@@ -11,16 +11,19 @@ class Exclusion:
 
     Args:
         patterns: Patterns as for files, such as ``experts.*``.
+
+    Attributes:
+        patterns: These patterns.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        self._patterns = tuple(patterns)
+        self.patterns = tuple(patterns)
         self._matches: dict[str, set[str]] = {}
 
     def excludes(self, name: str) -> bool:
         """Return True if a pattern matches a name."""
         if name not in self._matches:
-            matches = (pattern for pattern in self._patterns if fnmatchcase(name, pattern))
+            matches = (pattern for pattern in self.patterns if fnmatchcase(name, pattern))
             self._matches[name] = set(matches)
         return bool(self._matches[name])
 
@@ -33,4 +36,4 @@ class Exclusion:
     def unmatched(self) -> tuple[str, ...]:
         """Patterns that have matched no name."""
         matched = set().union(*self._matches.values())
-        return tuple(pattern for pattern in self._patterns if pattern not in matched)
+        return tuple(pattern for pattern in self.patterns if pattern not in matched)

@@ -12,17 +12,18 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from distdemo.calls.exclusion import Exclusion
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shown import merged
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import Finding, Gap, Notes, Row, SourceLine
-from distdemo.calls.text import advice, finding_text, gap_texts, headline, reason
+from distdemo.calls.records import Finding, Gap, LedgerReport, Notes, Row, SourceLine
+from distdemo.calls.text import advice, finding_text, gap_texts, headline, reason, replicas_text
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
     CodeLine,
@@ -85,6 +86,33 @@ class Inspector:
     def stopped(self) -> str:
         """Reason why the comparison is incomplete, or empty."""
         return self.judge.matcher.stopped
+
+    def compare_replicas(self, every: int | None, excluded: Iterable[str]) -> None:
+        """Change what is compared of the parameters.
+
+        Args:
+            every: Number of steps between comparisons, all of whose findings are errors; None for
+                a few steps, and warnings.
+            excluded: Patterns of names that are left out.
+        """
+        ledger = self.judge.training.ledger
+        ledger.is_strict = every is not None
+        ledger.exclusion = Exclusion(excluded)
+        self.notes = replace(self.notes, replicas=every or 0)
+
+    def replicas(self) -> LedgerReport | None:
+        """Return what was compared of the parameters; None unless the user has asked for it."""
+        ledger = self.judge.training.ledger
+        is_asked = ledger.is_strict or ledger.exclusion.patterns
+        return self.judge.training.report() if is_asked else None
+
+    def missing(self) -> list[str]:
+        """Return what was asked and not compared, as text."""
+        texts = [*gap_texts(self.stopped, self.gaps())]
+        replicas = self.replicas()
+        if replicas is not None and not replicas.complete:
+            texts.append(replicas_text(replicas))
+        return texts
 
     def poll(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Read new notes; return True if there is a finding and the world should end.
@@ -319,14 +347,17 @@ def run_noted(
     args: tuple[Any, ...] = (),
     *,
     strict: bool = False,
+    check_replicas: int | None = None,
+    excluded: Iterable[str] = (),
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world, and compare the ranks' calls.
 
     Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict; a
     possible error, or an incomplete comparison, becomes a warning of the user's line, and with
-    `strict` the verdict.
+    `strict` the verdict. See `Inspector.compare_replicas` for the last two arguments.
     """
     inspector = Inspector(world)
+    inspector.compare_replicas(check_replicas, excluded)
     work = (inspector.notes, target, args)
     modules = (__name__, "distdemo.calls.record.hooks")
     report, findings = inspector.conclude(
@@ -335,7 +366,7 @@ def run_noted(
     if findings:
         return report
     possible = inspector.warnings()
-    incomplete = gap_texts(inspector.stopped, inspector.gaps())
+    incomplete = inspector.missing()
     if strict and report.verdict is None and (possible or incomplete):
         verdict = _verdict(possible[0], report) if possible else Verdict(incomplete[0], "", "")
         return replace(report, verdict=verdict)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from distdemo.calls.exclusion import Exclusion
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import UNREADABLE, EndNote, Writer
 from distdemo.calls.records import Finding, NoteComparison, SourceLine
@@ -134,18 +135,21 @@ def rank_of(path: Path) -> int:
     return -1 if match is None else int(match[1])
 
 
-def compare_recordings(paths: Iterable[Path]) -> NoteComparison:
+def compare_recordings(paths: Iterable[Path], excluded: Iterable[str] = ()) -> NoteComparison:
     """Compare the recordings of one world.
 
     Args:
         paths: One file per rank.
+        excluded: Patterns of the names of parameters that aren't compared.
 
     Raises:
-        UsageError: There are no files, none can be read, or they are of several worlds.
+        UsageError: There are no files, none can be read, they are of several worlds, or a pattern
+            matches nothing.
     """
     files, headers, unreadable = _headers(list(paths))
     size = headers[0].world_size
     judge = Judge(size)
+    judge.training.ledger.exclusion = exclusion = Exclusion(excluded)
     absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
     judge.matcher.unknown = frozenset(absent)
     for rank in unreadable:
@@ -159,6 +163,12 @@ def compare_recordings(paths: Iterable[Path]) -> NoteComparison:
             f"It takes more than {MEMORY_BYTES >> 20} MiB of memory.",
             "Record fewer calls: install() later, or run fewer steps.",
         ) from None
+    if exclusion.unmatched:
+        raise UsageError(
+            f"--except matches no parameter: {some(exclusion.unmatched)}.",
+            "The patterns are those of file names: 'experts.*'.",
+            "Leave it out, or name a parameter.",
+        )
     states = enumerate(judge.matcher.ranks)
     unended = {rank for rank, state in states if state.ended is None} & (set(files) - unread)
     finding = _finding(judge)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distdemo.calls.notes import EndNote
-from distdemo.calls.records import CallCount, Finding, Gap, Row, Unseen
+from distdemo.calls.records import CallCount, Finding, Gap, LedgerReport, Row, Unseen
 from distdemo.launcher.records import signal_name
 from distdemo.launcher.verdict import ranks_of
-from distdemo.view.format import plural, ranks_text
+from distdemo.view.format import listing, plural, ranks_text, some
 
 GAPS: dict[Unseen, str] = {
     "calls": "Not compared: {calls} on {names}, a process group that the program builds itself",
@@ -18,6 +18,8 @@ GAPS: dict[Unseen, str] = {
     "gradients": "Severed gradients were not looked for to the end: {names}",
 }
 """What wasn't looked at, by kind of `Gap`."""
+MAX_NAMES = 3  # of parameters that were or weren't compared
+MAX_STEPS = 8  # numbers of steps that are listed one by one
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
 
 
@@ -122,3 +124,34 @@ def rows_text(rows: Sequence[Row]) -> list[str]:
         f"  {name:{first}}  {row.did:{second}}  {row.source_line or ''}".rstrip()
         for name, row in lines
     ]
+
+
+def replicas_text(replicas: LedgerReport) -> str:
+    """Return what was compared, and what wasn't."""
+    parts = []
+    if replicas.checks:
+        parts.append(plural(replicas.checks, "check") + " of the program")
+    if replicas.parameters and replicas.compared_steps:
+        who = f"{plural(replicas.parameters, 'parameter')} on {rank_label(replicas.ranks)}"
+        after = [step for step in replicas.compared_steps if step]
+        when = ["before step 1"] * (0 in replicas.compared_steps)
+        if after:
+            runs = ranks_text(after) if len(after) > MAX_STEPS else ", ".join(map(str, after))
+            when.append(f"after step{'s' * (len(after) > 1)} {runs}")
+        when += ["at the end"] * replicas.at_end
+        parts.append(f"{who} {listing(when)} of {replicas.steps:,}")
+    text = f"Compared {listing(parts) if parts else 'no parameter'}"
+    if not (parts or replicas.alone or replicas.uneven):
+        return f"{text}: no step of an optimizer, and no update by hand, was seen."
+    for facts, what in (
+        (replicas.uneven, "Not compared, as ranks hold different numbers of them"),
+        (replicas.changed, "Changed after the last step, so not compared at the end"),
+        (replicas.apart, "Different on all ranks from the start, and nothing declares them equal"),
+        (replicas.averaged, "Averaged now and then"),
+        (replicas.excluded, "Left out"),
+        (replicas.unmatched, "Patterns that match no parameter"),
+    ):
+        text += f". {what}: {some(facts, MAX_NAMES)}" if facts else ""
+    if replicas.alone:
+        text += f". {plural(replicas.alone, 'parameter')} held by one rank alone"
+    return f"{text}."

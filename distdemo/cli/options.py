@@ -117,6 +117,15 @@ ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", 
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
 Pattern = Annotated[str, choice("PATTERN", PATTERNS, _PATTERN)]
 SizeList = Annotated[Numbers | None, option(parse_sizes, "BYTES", "Sizes in bytes: 1K,16M.")]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--except",
+        metavar="PATTERN",
+        help="Parameters that aren't compared, such as 'experts.*'; repeatable.",
+        show_default=False,
+    ),
+]
 Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
 # ----------------------------------------------------------------------------------------- mixins
 

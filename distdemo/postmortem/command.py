@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from distdemo.cli.contract import Result, command
-from distdemo.cli.options import Calls
+from distdemo.cli.options import Calls, Excluded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class PostmortemOptions:
         list[str],
         typer.Argument(metavar="FOLDER", help="Folder or files that the ranks wrote."),
     ]
+    excluded: Excluded = None
     calls: Calls = False
 
 
@@ -37,5 +38,5 @@ def postmortem(options: PostmortemOptions) -> Result:
     from distdemo.postmortem.files import examine
     from distdemo.postmortem.view import postmortem_view
 
-    report = examine(options.files)
+    report = examine(options.files, options.excluded or ())
     return Result(report, partial(postmortem_view, calls=options.calls))

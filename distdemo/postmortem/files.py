@@ -101,15 +101,19 @@ class _Contents:
         return calls
 
 
-def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) -> Postmortem:
+def judge_files(
+    names: Sequence[str], on_file: Callable[[str], object] = len, excluded: Sequence[str] = ()
+) -> Postmortem:
     """Read the files of a job and judge them.
 
     Args:
         names: Folders and files.
         on_file: Called with the path of each file before it is read.
+        excluded: Patterns of the names of parameters that aren't compared.
 
     Raises:
-        UsageError: There is no file, or none that can be used, or they are of several jobs.
+        UsageError: There is no file, or none that can be used, or they are of several jobs, or a
+            pattern matches nothing.
     """
     source = ", ".join(one_line(name.rstrip("/")) for name in names[:3])
     files = list(dict.fromkeys(path for name in names for path in _walk(name)))
@@ -124,7 +128,13 @@ def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) ->
     if recordings:
         others = [_short(path) for path in files if path not in recordings]
         skipped |= {"recordings are judged alone": others} if others else {}
-        return _judge_recordings(source, recordings, _skipped_notes(skipped))
+        return _judge_recordings(source, recordings, _skipped_notes(skipped), excluded)
+    if excluded:
+        raise UsageError(
+            f"--except can't be used for {source}.",
+            "Only recordings of distdemo.sanitizer.install() have parameters.",
+            "Leave it out.",
+        )
     contents = _Contents(skipped)
     for path in _last_attempts(files):
         on_file(str(path))
@@ -274,9 +284,11 @@ def _short(path: Path) -> str:
     return one_line("/".join(path.parts[-2:]))
 
 
-def _judge_recordings(source: str, paths: Sequence[Path], notes: list[str]) -> Postmortem:
+def _judge_recordings(
+    source: str, paths: Sequence[Path], notes: list[str], excluded: Sequence[str]
+) -> Postmortem:
     """Return the comparison of distdemo's own recordings."""
-    report = compare_recordings(paths)
+    report = compare_recordings(paths, excluded)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:
             notes.append(f"{ranks_of(ranks)} {what}.")
@@ -297,13 +309,13 @@ def _judge_recordings(source: str, paths: Sequence[Path], notes: list[str]) -> P
 # ------------------------------------------------------------------------------ the reading process
 
 
-def examine(names: Sequence[str]) -> Postmortem:
-    """Return the verdict on these folders and files.
+def examine(names: Sequence[str], excluded: Sequence[str] = ()) -> Postmortem:
+    """Return the verdict on these folders and files; see `judge_files`.
 
     Raises:
         UsageError: There is no file, or none that can be used, or one ends the process.
     """
-    reader = helper.fork(partial(_work, names))
+    reader = helper.fork(partial(_work, names, excluded))
     path = ""
     try:
         while isinstance(message := reader.receive(), str):
@@ -323,7 +335,7 @@ def examine(names: Sequence[str]) -> Postmortem:
     return message
 
 
-def _work(names: Sequence[str], channel: Channel) -> None:
+def _work(names: Sequence[str], excluded: Sequence[str], channel: Channel) -> None:
     """Send the path of each file before it is read, then the report or an error."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -333,7 +345,7 @@ def _work(names: Sequence[str], channel: Channel) -> None:
     gc.disable()  # no format has cycles, and collecting takes a third of the time
     message: Postmortem | UsageError
     try:
-        message = judge_files(names, channel.send)
+        message = judge_files(names, channel.send, excluded)
     except UsageError as error:
         message = error
     except MemoryError:

@@ -16,6 +16,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     OUTPUT,
     Calls,
+    Excluded,
     ProgramOptions,
     WorldOptions,
     choice,
@@ -88,15 +89,7 @@ class RunOptions(ProgramOptions, WorldOptions):
             "difference is an error.",
         ),
     ] = None
-    excluded: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--except",
-            metavar="PATTERN",
-            help="Parameters that aren't compared, such as 'experts.*'; repeatable.",
-            show_default=False,
-        ),
-    ] = None
+    excluded: Excluded = None
     findings: Annotated[
         dict[Kind, Level] | None,
         option(
@@ -311,7 +304,6 @@ def _sanitizer(
     session: Session, options: RunOptions, world: WorldSpec
 ) -> tuple[Inspector, Timeline | None]:
     """Return the sanitizer of a world, and the timeline of ``--record``."""
-    from distdemo.calls.exclusion import Exclusion
     from distdemo.calls.inspector import Inspector
     from distdemo.calls.timeline import Timeline
 
@@ -320,14 +312,12 @@ def _sanitizer(
         timeline = Timeline(options.record)
     inspector = Inspector(world, session.own_ranks(world.world_size), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
-    inspector.judge.training.ledger.is_strict = options.check_replicas is not None
-    inspector.judge.training.ledger.exclusion = Exclusion(options.excluded or ())
+    inspector.compare_replicas(options.check_replicas, options.excluded or ())
     inspector.judge.levels = options.findings or {}
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",
         timed=options.calls or options.record is not None,
-        replicas=options.check_replicas or 0,
         shake=options.shake,
     )
     return inspector, timeline
@@ -340,7 +330,6 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         ended, findings = inspector.conclude(ended)
         report = replace(report, world=ended, findings=findings)
     judge = inspector.judge
-    asks = options.check_replicas is not None or options.excluded
     return replace(
         report,
         calls=judge.calls(),
@@ -348,7 +337,7 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         warnings=tuple(judge.warnings()),
         notes=tuple(judge.notes()),
         shake=options.shake,
-        replicas=judge.training.report() if asks else None,
+        replicas=inspector.replicas(),
         gaps=judge.gaps(),
         stopped="" if report.findings or report.interrupted else inspector.stopped,
         rpc=judge.matcher.uses_rpc,

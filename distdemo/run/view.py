@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.calls.records import LateRank, LedgerReport
-from distdemo.calls.text import calls_text, gap_texts, headline, rank_label
+from distdemo.calls.records import LateRank
+from distdemo.calls.text import calls_text, gap_texts, headline, replicas_text
 from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
@@ -21,17 +21,13 @@ from distdemo.view.console import Signs
 from distdemo.view.foreign import lines_of
 from distdemo.view.format import (
     duration,
-    listing,
     plural,
     ranks_text,
-    some,
     start_and_versions,
 )
 from distdemo.view.tables import MANY, Column, Grid
 
 MAX_LATE = 12  # rows in the table of late ranks
-MAX_NAMES = 3  # of parameters that were or weren't compared
-MAX_STEPS = 8  # numbers of steps that are listed one by one
 MAX_CHARS = 240  # of a returned value in the table
 
 
@@ -77,7 +73,7 @@ def run_view(
     if report.rpc:
         yield Paragraph("Calls through RPC were not compared, only init_rpc and rpc.shutdown.")
     if report.replicas is not None and world is not None and world.ok:
-        yield Paragraph(_replicas_text(report.replicas))
+        yield Paragraph(replicas_text(report.replicas))
     off = [kind for kind, level in report.levels.items() if level == "off"]
     if off:
         yield Paragraph(f"Findings that are off: {', '.join(off)}.")
@@ -126,37 +122,6 @@ def _incomplete(report: RunReport) -> list[str]:
         "a pattern of --except matches nothing": replicas is not None and replicas.unmatched,
     }
     return [text for text, is_so in what.items() if is_so]
-
-
-def _replicas_text(replicas: LedgerReport) -> str:
-    """Return what was compared, and what wasn't."""
-    parts = []
-    if replicas.checks:
-        parts.append(plural(replicas.checks, "check") + " of the program")
-    if replicas.parameters and replicas.compared_steps:
-        who = f"{plural(replicas.parameters, 'parameter')} on {rank_label(replicas.ranks)}"
-        after = [step for step in replicas.compared_steps if step]
-        when = ["before step 1"] * (0 in replicas.compared_steps)
-        if after:
-            runs = ranks_text(after) if len(after) > MAX_STEPS else ", ".join(map(str, after))
-            when.append(f"after step{'s' * (len(after) > 1)} {runs}")
-        when += ["at the end"] * replicas.at_end
-        parts.append(f"{who} {listing(when)} of {replicas.steps:,}")
-    text = f"--check-replicas compared {listing(parts) if parts else 'nothing'}"
-    if not (parts or replicas.alone or replicas.uneven):
-        return f"{text}: no step of an optimizer, and no update by hand, was seen."
-    for facts, what in (
-        (replicas.uneven, "Not compared, as ranks hold different numbers of them"),
-        (replicas.changed, "Changed after the last step, so not compared at the end"),
-        (replicas.apart, "Different on all ranks from the start, and nothing declares them equal"),
-        (replicas.averaged, "Averaged now and then"),
-        (replicas.excluded, "Left out by --except"),
-        (replicas.unmatched, "--except matches no parameter"),
-    ):
-        text += f". {what}: {some(facts, MAX_NAMES)}" if facts else ""
-    if replicas.alone:
-        text += f". {plural(replicas.alone, 'parameter')} held by one rank alone"
-    return f"{text}."
 
 
 def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:

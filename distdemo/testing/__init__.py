@@ -9,7 +9,7 @@ Importing this package doesn't import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ def run_ranks(
     backend: str = "gloo",
     device: str = "cpu",
     strict: bool = False,
+    check_replicas: int | None = None,
+    excluded: Sequence[str] = (),
 ) -> list[Any]:
     """Run ``fn(*args)`` on every rank of a new world, and return the return values in rank order.
 
@@ -51,6 +53,8 @@ def run_ranks(
         backend: ``gloo``, ``nccl``, ``mpi``, ...
         device: ``cpu`` or ``cuda``.
         strict: Fail on a warning of the sanitizer, or if calls were not compared.
+        check_replicas: Number of steps between comparisons of parameters; fail if replicas differ.
+        excluded: Patterns of the names of parameters that aren't compared, such as ``experts.*``.
 
     Raises:
         RanksError: A rank failed. This is an AssertionError, so that a test fails.
@@ -60,7 +64,16 @@ def run_ranks(
 
     try:
         return launch(
-            fn, args, n, backend, timeout, device=device, sanitize=sanitize, strict=strict
+            fn,
+            args,
+            n,
+            backend,
+            timeout,
+            device=device,
+            sanitize=sanitize,
+            strict=strict,
+            check_replicas=check_replicas,
+            excluded=excluded,
         )
     except WorldInterrupted:
         raise

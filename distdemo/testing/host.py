@@ -142,6 +142,7 @@ class _Server:
         inspector = Inspector(world) if options.sanitize else None
         if inspector is not None:
             inspector.judge.levels = options.levels
+            inspector.compare_replicas(options.check_replicas, options.excluded)
         try:
             report = World(self._channel).run(
                 world,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import pytest
@@ -29,6 +29,9 @@ class RanksOptions:
         device: ``cpu`` or ``cuda``.
         strict: True if the test fails on a warning of the sanitizer, or if calls were not compared.
         findings: Levels of findings, ``buffers=warn,order=off``; empty for the defaults.
+        check_replicas: Number of steps between comparisons of parameters, which fail the test if
+            replicas differ; None to compare a few steps, and only warn.
+        excluded: Patterns of the names of parameters that aren't compared, ``["experts.*"]``.
     """
 
     sizes: tuple[int, ...]
@@ -38,6 +41,8 @@ class RanksOptions:
     device: str = "cpu"
     strict: bool = False
     findings: str = ""
+    check_replicas: int | None = None
+    excluded: Sequence[str] = ()
 
     @property
     def levels(self) -> Levels:
@@ -73,8 +78,17 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
             parse_levels(options.findings)
         except ValueError as error:
             raise ValueError(f"findings={options.findings!r}: {error}") from None
-    if (options.strict or options.findings) and not options.sanitize:
-        raise ValueError("strict and findings can't be used with sanitize=False")
+    every = options.check_replicas
+    if every is not None and (type(every) is not int or every < 1):
+        raise ValueError(f"check_replicas must be an integer of at least 1, not {every!r}")
+    excluded: object = options.excluded
+    if not isinstance(excluded, list | tuple) or not all(isinstance(own, str) for own in excluded):
+        raise ValueError(f"excluded must be a list of names such as 'experts.*', not {excluded!r}")
+    asked = (options.strict, options.findings, every, options.excluded)
+    if any(asked) and not options.sanitize:
+        raise ValueError(
+            "strict, findings, check_replicas and excluded can't be used with sanitize=False"
+        )
     return options
 
 

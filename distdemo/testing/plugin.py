@@ -107,8 +107,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu', strict=False, "
-        "findings=''): run the test on every rank of a new world of n ranks; for several numbers, "
-        "once per number.",
+        "findings='', check_replicas=None, excluded=()): run the test on every rank of a new world "
+        "of n ranks; for several numbers, once per number.",
     )
 
 

@@ -16,7 +16,7 @@ from _pytest._code.code import (
 )
 
 from distdemo.calls.records import SourceLine
-from distdemo.calls.text import calls_text, finding_text, gap_texts
+from distdemo.calls.text import calls_text, finding_text
 from distdemo.launcher.records import Raised
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
@@ -96,10 +96,10 @@ def merged(
     findings: Sequence[Finding] = ()
     if inspector is not None:
         world, findings = inspector.conclude(world)
-        stopped = "" if findings else inspector.stopped
+        missing = [] if findings else inspector.missing()
         findings = findings or inspector.warnings()
         result.remarks = [finding_text(finding) for finding in inspector.warnings()]
-        result.remarks += gap_texts(stopped, inspector.gaps())
+        result.remarks += missing
     if world.verdict is not None:
         _fail(result, item, world, reports, findings)
         if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:

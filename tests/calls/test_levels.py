@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,28 @@ def work(rank):
         dist.all_reduce(torch.ones(4), op=dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)
     dist.broadcast(torch.ones(4), src=rank * OTHER_ROOT)
 """
+
+
+LAUNCHES = """
+from distdemo import WorldError, launch
+from steps import work
+
+if __name__ == "__main__":
+    launch(work, world_size=2, check_replicas=1, excluded=["expert.*"])
+    try:
+        launch(work, world_size=2, check_replicas=1)
+    except WorldError as error:
+        print(error)
+"""
+
+
+@pytest.mark.processes
+def test_replicas_of_a_launched_function(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(EXPERTS)
+    (tmp_path / "launches.py").write_text(LAUNCHES)
+    with start(sys.executable, str(tmp_path / "launches.py")) as run:
+        code, out, err = run.finish()
+    assert (code, "and differed after step 1: expert.weight" in out) == (0, True), out + err
 
 
 @pytest.mark.processes
@@ -114,9 +137,9 @@ def work(rank):
     ("excluded", "sign", "line"),
     [
         ([], "✗", "started equal on ranks 0, 1 and differed after step 1: expert.weight."),
-        (["--except", "expert.*"], "✓", "Left out by --except: expert.weight and expert.bias."),
-        (["--except=expert.*", "--except=x"], "✗", "--except matches no parameter: x."),
-        (["--except", "*"], "✗", "--check-replicas compared nothing"),
+        (["--except", "expert.*"], "✓", "Left out: expert.weight and expert.bias."),
+        (["--except=expert.*", "--except=x"], "✗", "Patterns that match no parameter: x."),
+        (["--except", "*"], "✗", "Compared no parameter"),
     ],
 )
 def test_replicas_are_compared_wholly_or_left_out(

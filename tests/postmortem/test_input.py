@@ -8,6 +8,7 @@ import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, RAS, STACK, dump, entry
 from processes import Start
 
-from distdemo.calls.notes import EndNote, note_line
+from distdemo.calls.notes import EndNote, Samples, TensorNote, note_line
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.errors import UsageError
 from distdemo.postmortem import files
@@ -49,6 +50,24 @@ def test_recordings_in_several_folders_are_judged_together(
     record(tmp_path / "host1" / "rank-1.notes", 1, "product")
     code, out, _ = command("postmortem", str(tmp_path))
     assert (code, "different ReduceOps" in out, "2 recordings" in out) == (1, True, True)
+
+
+TENSOR = TensorNote(0, "0.weight", "Sequential", (1,), "float32")
+
+
+def test_parameters_can_be_left_out(tmp_path: Path, command: Command) -> None:
+    for rank in (0, 1):
+        file = tmp_path / f"rank-{rank}.notes"
+        record(file, rank, "sum")
+        sampled = Samples("step", 0, (0,), (rank,), (0.0,), ((),), (0,))
+        notes = (replace(TENSOR, groups=(0,)), sampled)
+        lines = "".join(f"{note_line(note)}\n" for note in notes)
+        file.write_text(file.read_text().replace("E {", f"{lines}E {{"))
+    assert "0.weight differs" in command("postmortem", str(tmp_path))[1]
+    code, out, _ = command("postmortem", "--except", "0.*", str(tmp_path))
+    assert (code, "0.weight" in out) == (0, False)
+    code, _, err = command("postmortem", "--except", "1.*", str(tmp_path))
+    assert (code, "--except matches no parameter: 1.*." in err) == (2, True)
 
 
 def test_an_incomplete_recording_is_no_success(tmp_path: Path, command: Command) -> None:

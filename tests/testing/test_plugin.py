@@ -140,12 +140,15 @@ def test_torch_is_imported_only_for_marked_tests(tmp_path: Path) -> None:
         pytest.mark.ranks(2, findings="ranks=off"),
         pytest.mark.ranks(2, sanitize="buffers"),
         pytest.mark.ranks(2, strict="no"),
+        pytest.mark.ranks(2, sanitize=False, check_replicas=1),
+        pytest.mark.ranks(2, check_replicas=True),
+        pytest.mark.ranks(2, excluded="experts.*"),
     ],
 )
 def test_invalid_marks_are_rejected(mark: pytest.MarkDecorator) -> None:
     from distdemo.testing.mark import parse_mark
 
-    with pytest.raises(ValueError, match=r"rank|timeout|sanitize=False|True or False"):
+    with pytest.raises(ValueError, match=r"rank|timeout|sanitize=False|True or|list of|least 1"):
         parse_mark(mark.mark)
 
 
@@ -157,7 +160,7 @@ def test_warnings_of_the_sanitizer(start: Start, tmp_path: Path) -> None:
     with pytested(start, tmp_path, *words, files=("test_warned.py",)) as run:
         code, out, _ = run.finish(2 * PATIENCE)
     found = outcomes(report)
-    wrong = {"test_is_strict", "test_is_an_error"}
+    wrong = {"test_is_strict", "test_is_an_error", "test_asks_for_replicas"}
     assert (code, found["failed"], found["expected"]) == (1, wrong, {"test_is_expected"}), out
     summary = out.partition("warnings summary")[2]
     warned = set(re.findall(r"^test_warned\.py::(\S+)$", summary, flags=re.MULTILINE))
@@ -170,7 +173,7 @@ def test_warnings_of_the_sanitizer(start: Start, tmp_path: Path) -> None:
         len(case.findall("properties/property[@name='ranks_warning']"))
         for case in ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own file
     ]
-    assert sorted(noted) == [0] + [1] * 7, noted
+    assert sorted(noted) == [0, 0] + [1] * 7, noted
     off = ET.parse(report).getroot().find(".//property[@name='ranks_off']")  # noqa: S314 - likewise
     assert off is not None
     assert off.get("value") == "replicas"

@@ -42,6 +42,11 @@ def test_is_strict(rank):
     train(rank)
 
 
+@pytest.mark.ranks(2, timeout=120, check_replicas=1, excluded=["bias"])
+def test_asks_for_replicas(rank):
+    train(rank)
+
+
 @pytest.mark.ranks(2, timeout=120, strict=True)
 @pytest.mark.xfail
 def test_is_expected(rank):
