@@ -109,6 +109,36 @@ USUAL = OpFacts()
 
 
 @dataclass(frozen=True, slots=True)
+class TorchPart:
+    """A part of torch that makes calls; as text, ``DDP's forward``.
+
+    Attributes:
+        area: Area of torch.
+        name: Name of the function of DDP or the functional collectives, or of the module.
+    """
+
+    area: Literal["backward", "ddp", "functional", "dtensor", "graph", "module", "thread", "c++"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return the name that users know."""
+        return PART_TEXTS[self.area].format(self.name)
+
+
+PART_TEXTS = {
+    "backward": "backward()",
+    "ddp": "DDP's {}",
+    "functional": "functional {}",
+    "dtensor": "DTensor",
+    "graph": "a compiled graph",
+    "module": "{}",
+    "thread": "{}'s thread",
+    "c++": "torch's C++",
+}
+"""Text of a part of torch, by its area."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's program, and the calls around it; in documents, its text.
 
@@ -119,8 +149,8 @@ class SourceLine:
         file: Path of the file: the user's, or an installed package's if no frame is the user's.
         line: Line number, or 0 if unknown.
         function: Function that contains the line.
-        via: Part of torch that made the call from C++, ``DDP's forward``; empty if Python did.
-        within: Part of torch that made the call from Python; empty if the user or a package did.
+        part: Part of torch that made the call, or None if the user or a package did.
+        cpp: True if it made the call from C++.
         inner: Lines of installed packages between this line and torch, innermost first.
         callers: Lines that called this function, nearest first.
     """
@@ -128,14 +158,14 @@ class SourceLine:
     file: str = ""
     line: int = 0
     function: str = ""
-    via: str = ""
-    within: str = ""
+    part: TorchPart | None = None
+    cpp: bool = False
     inner: tuple[str, ...] = field(default=(), compare=False)
     callers: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         """Return ``train.py:37 in step → corptrain/metrics.py:3 in mean, from train.py:90``."""
-        text = self.part or "an unknown line"
+        text = str(self.part or "an unknown line")
         if self.line:
             where = f" in {self.function}" if self.function not in ("", "<module>") else ""
             text = " → ".join((f"{self.name}:{self.line}{where}", *reversed(self.inner)))
@@ -148,11 +178,6 @@ class SourceLine:
     def alone(self) -> SourceLine:
         """The line without those outside it, and with the innermost one inside it."""
         return replace(self, inner=self.inner[:1], callers=())
-
-    @property
-    def part(self) -> str:
-        """Part of torch that made the call; empty if the user or a package did."""
-        return self.via or self.within
 
     @property
     def innermost(self) -> str:
@@ -311,7 +336,7 @@ class PartialCall(RankCall):
     partial: ClassVar[bool] = True
 
 
-UNKNOWN_CALL = PartialCall("", SourceLine(via="an unknown line"), count=-1)
+UNKNOWN_CALL = PartialCall("", SourceLine(), count=-1)
 
 
 def _parts_text(verb: str, parts: tuple[int, ...]) -> str:

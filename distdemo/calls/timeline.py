@@ -89,7 +89,7 @@ class Timeline:
         self._call_counts[rank] += 1
         if note.call.sync:
             self._open[row] = at, op, note, -1
-        elif note.call.source_line.via:
+        elif note.call.source_line.cpp:
             self._add_event("i", op, row, at, _event_args(note), s="t")
         else:
             self._pending[rank, number] = note

@@ -468,7 +468,7 @@ def _dtype(tensor: Tensor) -> str:
 
 def _line() -> str:
     """Return the user's line that this is called from."""
-    return str(replace(source_line(), via="", within=""))
+    return str(replace(source_line(), part=None))
 
 
 def _first(value: Any, *, with_integers: bool) -> Tensor | None:

@@ -12,11 +12,15 @@ from processes import Start
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import EndNote, note_line
-from distdemo.calls.records import Finding, RankCall, SourceLine
+from distdemo.calls.records import Finding, RankCall, SourceLine, TorchPart
 
 PROGRAMS = Path(__file__).with_name("shifted.py")
 STRICT = ("--strict", "--sanitize=buffers", "--check-replicas")
-PARTS = {"F": "DDP's forward", "B": "backward()", "J": "DDP's join()"}
+PARTS = {
+    "F": TorchPart("ddp", "forward"),
+    "B": TorchPart("backward"),
+    "J": TorchPart("ddp", "join()"),
+}
 CALLED = (
     "Rank 0 called the DDP module at train.py:9, which no other rank ran; its broadcast was paired "
     "with train.py:7."
@@ -106,8 +110,8 @@ OTHERWISE = {
 
 def call(mark: str) -> RankCall:
     """Return the call of a mark, ``W9``: a part of torch, or W for a barrier, and the line."""
-    part = PARTS.get(mark[0], "")
-    line = SourceLine("train.py", int(mark.lstrip("FBJW")), via=part)
+    part = PARTS.get(mark[0])
+    line = SourceLine("train.py", int(mark.lstrip("FBJW")), part=part, cpp=part is not None)
     if mark[0] == "W":
         return RankCall("barrier", line)
     if part and part != PARTS["B"]:

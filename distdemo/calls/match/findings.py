@@ -40,7 +40,7 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
     if cause is not None and cause.ranks == waiting:
         guilty, waiting = waiting, guilty
-    by_torch = [{bool(calls[rank].source_line.via) for rank in side} for side in (guilty, waiting)]
+    by_torch = [{calls[rank].source_line.cpp for rank in side} for side in (guilty, waiting)]
     lines = [{calls[rank].source_line.innermost for rank in side} for side in (guilty, waiting)]
     if any(call.op == "new_group" for call in calls.values()):
         kind = "group"

@@ -198,7 +198,7 @@ class Matcher:
         entry = self._enter(rank, state, note)
         if entry is not None:
             state.unconfirmed[note.thread] = entry
-            if call.source_line.via:  # our kernels record no rejection
+            if call.source_line.cpp:  # our kernels record no rejection
                 self._accept(state, note.thread)
             if call.sync:
                 entry.waited = True

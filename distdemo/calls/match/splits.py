@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from distdemo.calls.match.rules import minority, ranks_by_value
 from distdemo.calls.match.shown import Shown
-from distdemo.calls.records import Finding, RankCall, SourceLine
+from distdemo.calls.records import Finding, RankCall, SourceLine, TorchPart
 from distdemo.calls.text import continued, headline
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
@@ -23,9 +23,9 @@ Calls = Mapping[int, RankCall]
 Sides = Mapping["Place", frozenset[int]]
 """Ranks that make one call from the same place, by this place."""
 MAX_FOLLOWED = 100  # remembered ways on from a place
-FORWARD = "DDP's forward"
-BACKWARD = "backward()"
-DIRECT = {"": "made {}", BACKWARD: "called backward()", FORWARD: "called the DDP module"}
+FORWARD = TorchPart("ddp", "forward")
+BACKWARD = TorchPart("backward")
+DIRECT = {None: "made {}", BACKWARD: "called backward()", FORWARD: "called the DDP module"}
 """Text for a call, by the part of torch that made it.
 
 Others, such as DDP's ``join()``, make calls that match although their lines differ.
@@ -187,7 +187,7 @@ class Cause:
     def what(self, shown: Shown) -> str:
         """Return the difference as a sentence."""
         lines = {
-            place: str(shown.line(replace(place.line, via="", within="")))
+            place: str(shown.line(replace(place.line, part=None)))
             for place in (self.place, *self.split.places.values())
         }
         if self.kind == "alone":

@@ -144,7 +144,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
             own: Group rank of this rank.
         """
         line = source_line()
-        if line.within:
+        if line.part:
             return  # torch's own
         note = MisuseNote(str(described(fields, line)), line, op=fields.op)
         read = () if method.read is None else args[method.read]

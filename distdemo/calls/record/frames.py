@@ -15,7 +15,7 @@ import torch
 from torch.distributed import c10d_logger, rpc
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.calls.records import SourceLine
+from distdemo.calls.records import SourceLine, TorchPart
 from distdemo.launcher.stacks import (
     CELL_FILES,
     is_installed,
@@ -45,7 +45,6 @@ BACKWARD_FILES = tuple(
     )
 )
 """Beginnings of the names of torch's files that make calls in a backward pass."""
-DDP = "DDP's "  # begins the names of its functions
 DDP_FUNCTIONS = {"__init__": "constructor", "main_hook": "join()", "post_hook": "join()"}
 
 
@@ -96,15 +95,15 @@ def line_of_frames(frames: list[FrameType], *, cpp: bool = False) -> SourceLine:
         cpp: True for a call from C++.
     """
     part = _part_of_torch(frames[0] if frames else None)
-    via, within = (part or "torch's C++", "") if cpp else ("", part)
+    part = part or (TorchPart("c++") if cpp else None)
     if not frames:
-        return SourceLine(via=via, within=within)
+        return SourceLine(part=part, cpp=cpp)
     owners = [owner_of(frame.f_code.co_filename) for frame in frames]
     user = owners.index("user") if "user" in owners else 0
     lines = [line_of(frame.f_code, frame.f_lineno) for frame in frames]
     texts = tuple(map(str, lines))
     inner, callers = texts[:user], texts[user + 1 :]
-    return replace(lines[user], via=via, within=within, inner=inner, callers=callers)
+    return replace(lines[user], part=part, cpp=cpp, inner=inner, callers=callers)
 
 
 def line_of(code: CodeType, line: int) -> SourceLine:
@@ -191,38 +190,39 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _part_of_torch(until: FrameType | None) -> str:
-    """Return the part of torch that makes the call, or an empty text if the user's code does.
+def _part_of_torch(until: FrameType | None) -> TorchPart | None:
+    """Return the part of torch that makes the call, or None if the user's code does.
 
     Args:
         until: Innermost frame of the user or a package; None if the thread has none.
     """
-    named = inner = outer = ""
+    named: TorchPart | None = None
+    inner = outer = ""
     for frame in itertools.takewhile(lambda frame: frame is not until, _outward(sys._getframe(1))):
         file = frame.f_code.co_filename
         if file.startswith((GRAPH, *compiled_files())):
-            named = named or "a compiled graph"
+            named = named or TorchPart("graph")
         elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
             known = _known_part(file, frame.f_code.co_name)
-            if not named or (named.startswith(DDP) and known.startswith(DDP)):
+            if named is None or (known and known.area == named.area == "ddp"):
                 named = known  # of DDP's functions the outermost
             outer = _public(frame.f_globals.get("__name__", "")) or outer
             inner = inner or outer
-    if until is None and outer:
-        inner = f"{outer}'s thread"
-    return named or inner
+    if named is None and until is None and outer:
+        return TorchPart("thread", outer)
+    return named or (TorchPart("module", inner) if inner else None)
 
 
-def _known_part(file: str, function: str) -> str:
-    """Return the name that users know for a function of torch, or an empty text."""
+def _known_part(file: str, function: str) -> TorchPart | None:
+    """Return the part of torch that a function belongs to, if users know it by a name."""
     file = file.replace("\\", "/")
     if file.endswith("/torch/_tensor.py") and function == "backward":
-        return "backward()"
+        return TorchPart("backward")
     if file.endswith("/torch/nn/parallel/distributed.py"):
-        return f"{DDP}{DDP_FUNCTIONS.get(function, function)}"
+        return TorchPart("ddp", DDP_FUNCTIONS.get(function, function))
     if file.endswith("/torch/distributed/_functional_collectives.py"):
-        return f"functional {function}"
-    return "DTensor" if "/torch/distributed/tensor/" in file else ""
+        return TorchPart("functional", function)
+    return TorchPart("dtensor") if "/torch/distributed/tensor/" in file else None
 
 
 def _public(module: str) -> str:

@@ -68,7 +68,7 @@ class InPlace:
         if node is None or not torch.is_grad_enabled() or tensor._is_view():
             return
         line = source_line()
-        if not line.within and len(self._calls) < MAX_RESULTS:  # else torch's own
+        if not line.part and len(self._calls) < MAX_RESULTS:  # else torch's own
             note = MisuseNote(str(described(fields, line)), line, what="severed", op=fields.op)
             call = _Call(tensor.output_nr, note)
             node.metadata.setdefault(KEY, []).append(call)

@@ -240,7 +240,7 @@ class Ledger(Listener):
         carried = self._reductions.begin_step(trained.calls, parameters, trained.created)
         due = self._due(trained, parameters, carried.written)
         if due:
-            line = replace(source_line(), within="")
+            line = replace(source_line(), part=None)
             trained.note = replace(trained.note, source_line=line)
             self._declare(trained, parameters, carried.written, carried.gradients)
         largest = max((parameter.numel() for parameter in parameters), default=0)
@@ -315,7 +315,7 @@ class Ledger(Listener):
                 if self._is_due(held)
             ]
             if due:
-                line = replace(source_line(), within="")
+                line = replace(source_line(), part=None)
                 trained.note = replace(trained.note, source_line=line)
                 self._declare(trained, parameters, carried.written, carried.gradients)
                 self._write(trained.note)

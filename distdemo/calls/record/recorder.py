@@ -590,7 +590,7 @@ class Recorder(Listener):
                 if note.count & (note.count - 1) == 0:  # the rank may not reach its end
                     self.record(note)
             elif len(self._unseen) < MAX_UNSEEN:
-                line = replace(frames.source_line(), within="")
+                line = replace(frames.source_line(), part=None)
                 note = self._unseen[key] = UnseenNote(*key, line, count)
                 self.record(note)
 

@@ -98,7 +98,7 @@ class Samplers(Listener):
         latest.epoch = sampler.epoch
         latest.steps = self._steps.total
         latest.backwards = self._backwards
-        latest.line = replace(source_line(), within="")
+        latest.line = replace(source_line(), part=None)
 
     def _described(self, sampler: DistributedSampler[Any]) -> SamplerNote:
         dataset: Any = sampler.dataset
@@ -109,7 +109,7 @@ class Samplers(Listener):
             dataset = dataset.dataset
         return SamplerNote(
             len(self._latest),
-            replace(source_line(), within=""),
+            replace(source_line(), part=None),
             seed=sampler.seed if sampler.shuffle else 0,
             length=length,
             indices=indices,
