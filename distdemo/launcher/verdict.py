@@ -42,7 +42,7 @@ JOINED_STEP = 1  # later phases are reported by the function that the ranks run
 
 
 def lost_peer(message: str) -> bool:
-    """Return True if the backend's exception only reports a lost peer."""
+    """Return True if a message of a backend only reports a lost peer."""
     return _LOST_PEER.search(message) is not None
 
 
