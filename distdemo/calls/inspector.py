@@ -301,13 +301,14 @@ def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> 
 def _verdict(finding: Finding, report: WorldReport) -> Verdict:
     """Return the finding as a verdict, with the traceback of a rank at fault if there is one."""
     old = report.verdict
-    why = reason(finding)
+    rows = tuple(reason(finding))
     if old is not None and report.interrupted_by is not None:
-        why = f"{headline(finding)}\n{why}"
+        why = headline(finding)
         if finding.kind != "stuck":
-            why = f"{old.why}\n{why}"
-        return replace(old, why=why, hint=advice(finding))
-    verdict = Verdict(headline(finding), why, advice(finding), finding.ranks, finding.consequences)
+            why = f"{old.reason}\n{why}"
+        return replace(old, reason=why, rows=rows, hint=advice(finding))
+    what, hint = headline(finding), advice(finding)
+    verdict = Verdict(what, "", hint, finding.ranks, finding.consequences, rows=rows)
     if old is not None and set(old.ranks) & set(finding.ranks):
         return replace(verdict, traceback=old.traceback)
     return verdict

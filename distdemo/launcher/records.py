@@ -251,6 +251,8 @@ class Verdict:
     """Root cause of a world's failure.
 
     Attributes:
+        reason: What is known of the cause, in sentences.
+        rows: What the ranks did, a line each, in columns.
         ranks: Ranks at fault; empty if none is (all wait for each other).
         consequences: Ranks that failed or waited because of them.
         traceback: Traceback of the first rank at fault, or of one that names it; empty if none.
@@ -258,12 +260,18 @@ class Verdict:
     """
 
     what: str
-    why: str
+    reason: str
     hint: str
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     traceback: str = ""
     limit: Limit | None = None
+    rows: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """The reason and the rows, as text."""
+        return "\n".join(filter(None, (self.reason, *self.rows)))
 
 
 @dataclass(frozen=True, slots=True)

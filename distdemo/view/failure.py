@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
 from textwrap import shorten
 
 from rich.text import Text
@@ -76,8 +75,10 @@ def failure(
     if verdict.traceback and not shown and hint == SEE_TRACEBACK:
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
-    for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
-        yield Paragraph("\n".join(lines), verbatim=in_columns)
+    if verdict.reason:
+        yield Paragraph(verdict.reason)
+    if verdict.rows:
+        yield Paragraph("\n".join(verdict.rows), verbatim=True)
     if hint:
         yield Paragraph(hint)
     if not quiet:
