@@ -225,14 +225,20 @@ class Inspector:
         """Return a failed world's report with the last call of each rank."""
         if report.verdict is None:
             return report
-        outcomes = tuple(
-            replace(outcome, last_call=self.judge.last_call(outcome.rank))
-            for outcome in report.outcomes
-        )
+        outcomes = tuple(map(self._with_last_call, report.outcomes))
         verdict = report.verdict
         if report.interrupted_by is None and names_cause(verdict, outcomes):
             verdict = judge(report.world, outcomes) or verdict
         return replace(report, outcomes=outcomes, verdict=verdict)
+
+    def _with_last_call(self, outcome: Outcome) -> Outcome:
+        last = self.judge.matcher.ranks[outcome.rank].last
+        line = SourceLine() if last is None else last.source_line
+        return replace(
+            outcome,
+            last_call=self.judge.last_call(outcome.rank),
+            last_line=CodeLine(line.file, line.line, line.function),
+        )
 
 
 def _running(report: WorldReport) -> dict[int, SourceLine | None]:
@@ -306,7 +312,7 @@ def _verdict(finding: Finding, report: WorldReport) -> Verdict:
         why = headline(finding)
         if finding.kind != "stuck":
             why = f"{old.reason}\n{why}"
-        return replace(old, reason=why, rows=rows, hint=advice(finding))
+        return replace(old, reason=why, rows=rows, advice=advice(finding))
     what, hint = headline(finding), advice(finding)
     verdict = Verdict(what, "", hint, finding.ranks, finding.consequences, rows=rows)
     if old is not None and set(old.ranks) & set(finding.ranks):
