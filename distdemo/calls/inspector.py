@@ -253,14 +253,20 @@ class Inspector:
         """Return a failed world's report with the last call of each rank."""
         if report.verdict is None:
             return report
-        outcomes = tuple(
-            replace(outcome, last_call=self.judge.last_call(outcome.rank))
-            for outcome in report.outcomes
-        )
+        outcomes = tuple(map(self._with_last_call, report.outcomes))
         verdict = report.verdict
         if report.interrupted_by is None and names_cause(verdict, outcomes):
             verdict = judge(report.world, outcomes) or verdict
         return replace(report, outcomes=outcomes, verdict=verdict)
+
+    def _with_last_call(self, outcome: Outcome) -> Outcome:
+        last = self.judge.matcher.ranks[outcome.rank].last
+        line = SourceLine() if last is None else last.source_line
+        return replace(
+            outcome,
+            last_call=self.judge.last_call(outcome.rank),
+            last_line=CodeLine(line.file, line.line, line.function),
+        )
 
 
 def _running(report: WorldReport) -> dict[int, SourceLine | None]:
@@ -329,13 +335,14 @@ def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> 
 def _verdict(finding: Finding, report: WorldReport) -> Verdict:
     """Return the finding as a verdict, with the traceback of a rank at fault if there is one."""
     old = report.verdict
-    why = reason(finding)
+    rows = tuple(reason(finding))
     if old is not None and report.interrupted_by is not None:
-        why = f"{headline(finding)}\n{why}"
+        why = headline(finding)
         if finding.kind != "stuck":
-            why = f"{old.why}\n{why}"
-        return replace(old, why=why, hint=advice(finding))
-    verdict = Verdict(headline(finding), why, advice(finding), finding.ranks, finding.consequences)
+            why = f"{old.reason}\n{why}"
+        return replace(old, reason=why, rows=rows, advice=advice(finding))
+    what, hint = headline(finding), advice(finding)
+    verdict = Verdict(what, "", hint, finding.ranks, finding.consequences, rows=rows)
     if old is not None and set(old.ranks) & set(finding.ranks):
         return replace(verdict, traceback=old.traceback)
     return verdict

@@ -37,13 +37,13 @@ def continued(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def reason(finding: Finding) -> str:
-    """Return the rows of a finding and what happened before it, as text."""
+def reason(finding: Finding) -> list[str]:
+    """Return the rows of a finding and what happened before it, a line each."""
     lines = rows_text(finding.rows)
     lines += [f"  {finding.before}"] if finding.before else []
     for warning in finding.earlier:
         lines += [f"  {warning.what}", *(f"  {line}" for line in rows_text(warning.rows))]
-    return "\n".join(lines)
+    return lines
 
 
 def advice(finding: Finding) -> str:
@@ -55,7 +55,7 @@ def advice(finding: Finding) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Return what happened, the ranks' calls and the rule, as text."""
-    parts = (headline(finding), reason(finding), advice(finding))
+    parts = (headline(finding), *reason(finding), advice(finding))
     return "\n".join(filter(None, parts))
 
 

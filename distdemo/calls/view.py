@@ -15,6 +15,6 @@ def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
     yield Paragraph(f"{LABELS[finding.level]}{headline(finding)}")
     if rows := reason(finding):
-        yield Paragraph(rows, verbatim=True)
+        yield Paragraph("\n".join(rows), verbatim=True)
     if rule := advice(finding):
         yield Paragraph(rule)

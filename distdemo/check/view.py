@@ -86,7 +86,7 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Parag
 
 
 def _form(case: CaseResult) -> str:
-    return f"{case.op.op}/{case.form}".removesuffix("/tensor")
+    return case.op.op if case.form == "tensor" else f"{case.op.op}/{case.form}"
 
 
 def _names(kind: str, names: Iterable[str]) -> str:

@@ -38,7 +38,7 @@ def raised(rank: int, error: BaseException) -> Raised:
         message=message,
         where=_position(error),
         traceback=text_of(error, traceback_of),
-        consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
+        consequence=bool(missing) or has_lost_peer(error),
         missing=missing,
         why=why,
         hint=hint,
@@ -79,6 +79,16 @@ def is_from_backend(error: BaseException) -> bool:
     last = frames[-1].tb_lasti
     home = os.path.dirname(dist.__file__) + os.sep  # compared with a frame's str
     return code.co_filename.startswith(home) or dis.opname[code.co_code[last]] != "RAISE_VARARGS"
+
+
+def has_lost_peer(error: BaseException) -> bool:
+    """Return True if the backend raised the error only because a peer is lost.
+
+    Errors of the MPI backend state it; other backends only say it in their message.
+    """
+    stated: bool | None = vars(error).get("lost_peer")
+    says_so = lost_peer(text_of(error)) if stated is None else stated
+    return says_so and is_from_backend(error)
 
 
 def missing_ranks(error: BaseException) -> tuple[int, ...]:

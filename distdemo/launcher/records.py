@@ -14,8 +14,6 @@ MAX_HEAD = 300  # characters from the beginning of an exception's message, in a 
 MAX_TAIL = 400  # from its end
 Limit = Literal["deadline", "stall"]
 """Limit of a world: seconds in all, or seconds without progress."""
-SEE_TRACEBACK = "The traceback below is from that rank."
-"""Hint of a verdict that has no better one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +150,7 @@ class Outcome:
         phase: Last phase that the rank reported.
         last_call: Its last call of torch.distributed, ``all_reduce at train.py:12 in step
             (call 2)``; empty if it made none or the calls were not recorded.
+        last_line: Line of that call.
         where: Its position when it raised, crashed or was stopped, if known.
     """
 
@@ -160,6 +159,7 @@ class Outcome:
     at: float = field(default=0.0, metadata={"json": "at_s"})
     output: str = ""
     last_call: str = ""
+    last_line: CodeLine = field(default=CodeLine(), metadata={"json": False})
     where: Position | None = None
 
 
@@ -251,6 +251,9 @@ class Verdict:
     """Root cause of a world's failure.
 
     Attributes:
+        reason: What is known of the cause, in sentences.
+        advice: What to try; empty if nothing better is known than to read the traceback.
+        rows: What the ranks did, a line each, in columns.
         ranks: Ranks at fault; empty if none is (all wait for each other).
         consequences: Ranks that failed or waited because of them.
         traceback: Traceback of the first rank at fault, or of one that names it; empty if none.
@@ -258,12 +261,23 @@ class Verdict:
     """
 
     what: str
-    why: str
-    hint: str
+    reason: str
+    advice: str
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     traceback: str = ""
     limit: Limit | None = None
+    rows: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """The reason and the rows, as text."""
+        return "\n".join(filter(None, (self.reason, *self.rows)))
+
+    @property
+    def hint(self) -> str:
+        """The advice, or else that there is a traceback, which is shown below."""
+        return self.advice or ("The traceback below is from that rank." if self.traceback else "")
 
 
 @dataclass(frozen=True, slots=True)

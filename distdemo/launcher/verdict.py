@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 from distdemo.launcher.records import (
-    SEE_TRACEBACK,
     Died,
     Limit,
     Lost,
@@ -42,7 +41,7 @@ JOINED_STEP = 1  # later phases are reported by the function that the ranks run
 
 
 def lost_peer(message: str) -> bool:
-    """Return True if the backend's exception only reports a lost peer."""
+    """Return True if a message of a backend only reports a lost peer."""
     return _LOST_PEER.search(message) is not None
 
 
@@ -130,7 +129,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
         said = headline(first.message)
-        hint = first.hint or SEE_TRACEBACK
+        hint = first.hint
         reason = f"{first.why} {reason}"
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         if first.consequence:

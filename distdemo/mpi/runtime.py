@@ -175,7 +175,20 @@ _LOST = re.compile(
 _LOST_CLASSES = frozenset({MPI.ERR_PROC_ABORTED, MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED})
 
 
-def translated(error: MPI.Exception, what: str) -> dist.DistBackendError:
+class MpiError(dist.DistBackendError):
+    """An op failed or timed out.
+
+    Attributes:
+        lost_peer: True if another rank is gone, or did not take part in time. The launcher reads
+            it, to tell causes from consequences.
+    """
+
+    def __init__(self, text: str, *, lost_peer: bool) -> None:
+        super().__init__(text)
+        self.lost_peer = lost_peer
+
+
+def translated(error: MPI.Exception, what: str) -> MpiError:
     """Return MPI's error as torch's, with the op, the rank and MPI's text.
 
     If MPI reports a lost rank, the text says "a peer has died".
@@ -186,20 +199,22 @@ def translated(error: MPI.Exception, what: str) -> dist.DistBackendError:
     """
     State.failed = True
     text = " ".join(error.Get_error_string().split())
+    lost_peer = error.Get_error_class() in _LOST_CLASSES or _LOST.search(text) is not None
     text = f"{what} over MPI failed on rank {MPI.COMM_WORLD.rank}: {text}"
-    if error.Get_error_class() in _LOST_CLASSES or _LOST.search(text):
+    if lost_peer:
         text += " (a peer has died or closed its connection)"
     elif error.Get_error_class() in (MPI.ERR_ARG, MPI.ERR_COUNT):
         text += " (before MPI 4, and in Open MPI 5, calls are limited to 2^31 - 1 elements)"
-    return dist.DistBackendError(text)
+    return MpiError(text, lost_peer=lost_peer)
 
 
-def timed_out(what: str, seconds: float) -> dist.DistBackendError:
+def timed_out(what: str, seconds: float) -> MpiError:
     """Return the error of an op that timed out: other ranks never arrived, or are stuck."""
     State.failed = True
-    return dist.DistBackendError(
+    return MpiError(
         f"{what} over MPI timed out after {seconds:g} s on rank {MPI.COMM_WORLD.rank}: "
-        "not all ranks that it needs took part in time"
+        "not all ranks that it needs took part in time",
+        lost_peer=True,
     )
 
 

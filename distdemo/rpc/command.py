@@ -115,4 +115,4 @@ def _blame(world: WorldReport, verdict: Verdict, awaited: RpcCall | None) -> Ver
     else:
         return verdict
     others = tuple(outcome.rank for outcome in outcomes if outcome.rank not in callees)
-    return replace(verdict, what=what, why=why, ranks=callees, consequences=others)
+    return replace(verdict, what=what, reason=why, ranks=callees, consequences=others)

@@ -23,7 +23,7 @@ from distdemo.trace.view_picture import CONTENTS, VERSIONS
 from distdemo.view.colours import BAD, GOOD, INK, LINK, PAPER, of_rank
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
-from distdemo.view.format import listing, number, plural, ranges, ranks_text
+from distdemo.view.format import listing, number, plural, range_texts, ranges
 from distdemo.view.tables import Grid
 
 SCRIPTS = (
@@ -218,7 +218,7 @@ def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
         return "tensor"
     names = [report.chunk_names[chunk] for chunk in chunks]
     is_plain = names == [str(chunk) for chunk in chunks]
-    texts = ranks_text(chunks).split(", ") if is_plain else names
+    texts = range_texts(chunks) if is_plain else names
     return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_shorten(texts))}"
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
 from textwrap import shorten
 
 from rich.text import Text
 
 from distdemo.errors import MAX_LINE, DistdemoError
 from distdemo.launcher.records import (
-    SEE_TRACEBACK,
     Died,
     Lost,
     Outcome,
@@ -73,11 +71,13 @@ def failure(
         if files and all(map(is_ours, files)):
             shown = ""  # an error in how the program was started
     hint = verdict.hint
-    if verdict.traceback and not shown and hint == SEE_TRACEBACK:
+    if verdict.traceback and not (verdict.advice or shown):
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
-    for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
-        yield Paragraph("\n".join(lines), verbatim=in_columns)
+    if verdict.reason:
+        yield Paragraph(verdict.reason)
+    if verdict.rows:
+        yield Paragraph("\n".join(verdict.rows), verbatim=True)
     if hint:
         yield Paragraph(hint)
     if not quiet:
@@ -102,6 +102,13 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
             return outcome.phase.name
         return (outcome.last_call if has_calls else _line(outcome)) or sign.none
 
+    def shows_line(outcome: Outcome) -> bool:
+        """Return True if what a rank reached has its line."""
+        where = outcome.where
+        if report.world.user_program is None or where is None:
+            return False
+        return where.source_line == outcome.last_line if has_calls else True
+
     has_calls = any(outcome.last_call for outcome in report.outcomes)
     heading = "Last call" if has_calls else "Line"
     if report.world.user_program is None:
@@ -114,7 +121,8 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
 
     def happened(outcome: Outcome) -> Text:
         at_fault = outcome.rank in order
-        what = what_happened(outcome, reached(outcome), at_fault=at_fault, culprit=culprit)
+        has_line = not shows_line(outcome)
+        what = what_happened(outcome, has_line=has_line, at_fault=at_fault, culprit=culprit)
         return Text(what, colours.WRONG if at_fault else "")
 
     host = (Column("Host", folds=True), lambda outcome: report.hosts[outcome.rank])
@@ -138,18 +146,18 @@ def _line(outcome: Outcome) -> str:
 
 
 def what_happened(
-    outcome: Outcome, reached: str = "", *, at_fault: bool = True, culprit: int | None = None
+    outcome: Outcome, *, has_line: bool = True, at_fault: bool = True, culprit: int | None = None
 ) -> str:
     """Return what happened to a rank, in a few words.
 
     Args:
         outcome: Outcome of the rank.
-        reached: Text that is shown next to it; the rank's line isn't repeated.
+        has_line: True to name the rank's line; False if it is shown next to it.
         at_fault: True if it is the root cause.
         culprit: Rank at fault.
     """
     line = _line(outcome)
-    at = "" if not line or line in reached else f" at {line}"
+    at = f" at {line}" if line and has_line else ""
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:
             return "lost a peer" if culprit is None else f"lost rank {culprit}"

@@ -164,10 +164,15 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
+def range_texts(numbers: Iterable[int]) -> list[str]:
+    """Format numbers as ranges: ``0`` and ``2-5``."""
+    runs = ranges(sorted(numbers))
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+
+
 def ranks_text(ranks: Iterable[int]) -> str:
     """Format ranks with ranges: ``0, 2-5``."""
-    runs = ranges(sorted(ranks))
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ", ".join(range_texts(ranks))
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -67,7 +67,9 @@ def script(outcomes: tuple[Outcome, ...], last_call: str = "") -> WorldReport:
     )
     every = (*outcomes, *ends)
     if last_call:  # the first rank made none
-        every = (every[0], *(replace(outcome, last_call=last_call) for outcome in every[1:]))
+        line = CodeLine("train.py", 12, "step")
+        made = [replace(outcome, last_call=last_call, last_line=line) for outcome in every[1:]]
+        every = (every[0], *made)
     program = WorldSpec(len(every), user_program=UserProgram(group=False))
     return replace(world(every, VERDICT), world=program)
 
@@ -219,7 +221,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 VERDICT = Verdict(
     "Rank 1 raised ValueError: [no] such batch",
     "It had got as far as: entered all_reduce.",
-    "The traceback below is from that rank.",
+    "",
     (1,),
     (0, 2, 3, 4),
     TRACE,

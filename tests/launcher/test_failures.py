@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from distdemo.launcher.failures import is_from_backend
+from distdemo.launcher.failures import has_lost_peer, is_from_backend
 
 
 def error_of(call: Callable[[], object]) -> BaseException:
@@ -53,3 +53,14 @@ def test_whose_error_it_is_whatever_it_says() -> None:
     for own in (raises_its_own, raises_from_the_backend, lambda: [*generates()], lambda: int("x")):
         assert not is_from_backend(error_of(own))
     assert not is_from_backend(RuntimeError("never raised: connection reset"))
+
+
+def test_what_an_error_states_of_its_peer_counts_more_than_what_it_says() -> None:
+    for stated in (True, False):
+        error = dist.DistBackendError("Connection closed by peer")
+        assert has_lost_peer(error)
+        setattr(error, "lost_peer", stated)  # noqa: B010 - as of the MPI backend's class
+        assert has_lost_peer(error) is stated
+    refused = RuntimeError("never raised: connection refused")
+    setattr(refused, "lost_peer", True)  # noqa: B010
+    assert not has_lost_peer(refused)

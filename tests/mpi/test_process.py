@@ -83,6 +83,11 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         found = torch.ones(2)
         dist.all_reduce(found)
         assert found.tolist() == [1, 1]
+        from distdemo.mpi.runtime import timed_out, translated
+
+        assert timed_out("all_reduce", 1).lost_peer
+        assert translated(mpi.Exception(mpi.ERR_PROC_ABORTED), "all_reduce").lost_peer
+        assert not translated(mpi.Exception(mpi.ERR_COUNT), "closed").lost_peer  # the op's name
 
     in_a_child(work)
 

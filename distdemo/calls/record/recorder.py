@@ -37,9 +37,8 @@ from distdemo.calls.record.reductions import Reductions
 from distdemo.calls.record.samplers import Samplers
 from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine, Unseen
-from distdemo.launcher.failures import is_from_backend, text_of
+from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
-from distdemo.launcher.verdict import lost_peer
 from distdemo.observe.hooks import Listener, in_backward, opaque
 from distdemo.view.foreign import write_message
 
@@ -676,13 +675,12 @@ def _exception_note(error: BaseException) -> EndNote:
             return EndNote("returned", source_line=source_line)
         exit_code, text = (status, "") if isinstance(status, int) else (1, str(status))
         return EndNote("exited", text=text, exit_code=exit_code, source_line=source_line)
-    message = text_of(error)
-    text = re.sub(r" at 0x[0-9a-f]+", "", headline(message))
+    text = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))
     return EndNote(
         "raised",
         type(error).__name__,
         text,
         source_line=source_line,
         inside=inside,
-        lost_peer=is_from_backend(error) and lost_peer(message),
+        lost_peer=has_lost_peer(error),
     )
