@@ -495,6 +495,8 @@ class LedgerReport:
         steps: Number of steps of the optimizer that made most.
         checks: Number of calls of ``distdemo.check_replicas`` that were compared.
         alone: Number of tensors that one rank holds alone: pieces, stages, or its own model.
+        constant: Tensors that weren't compared: they started as equal constants and differ, which
+            says neither that they are replicas nor that they aren't.
         apart: Tensors that differ on all ranks from the start, and that nothing declares equal.
         uneven: Tensors that weren't compared, as ranks hold different numbers of them.
         averaged: Tensors that differed and were equal again later: the program averages them.
@@ -510,6 +512,7 @@ class LedgerReport:
     steps: int = 0
     checks: int = 0
     alone: int = 0
+    constant: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     uneven: tuple[str, ...] = ()
     averaged: tuple[str, ...] = ()
@@ -521,7 +524,7 @@ class LedgerReport:
     def complete(self) -> bool:
         """True if all tensors that several ranks hold were compared."""
         is_compared = bool(self.parameters and self.compared_steps) or bool(self.checks)
-        return is_compared and not (self.uneven or self.unmatched)
+        return is_compared and not (self.uneven or self.constant or self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,10 +141,11 @@ def replicas_text(replicas: LedgerReport) -> str:
         when += ["at the end"] * replicas.at_end
         parts.append(f"{who} {listing(when)} of {replicas.steps:,}")
     text = f"Compared {listing(parts) if parts else 'no parameter'}"
-    if not (parts or replicas.alone or replicas.uneven):
+    if not (parts or replicas.alone or replicas.uneven or replicas.constant):
         return f"{text}: no step of an optimizer, and no update by hand, was seen."
     for facts, what in (
         (replicas.uneven, "Not compared, as ranks hold different numbers of them"),
+        (replicas.constant, "Not compared, as they started as equal constants and now differ"),
         (replicas.changed, "Changed after the last step, so not compared at the end"),
         (replicas.apart, "Different on all ranks from the start, and nothing declares them equal"),
         (replicas.averaged, "Averaged now and then"),

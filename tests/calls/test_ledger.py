@@ -40,14 +40,15 @@ class Ranks:
         self.size = 4
         self.describe(0, path, *declared)
 
-    def describe(self, number: int, path: str, *declared: int, ranks: str = "0123") -> None:
+    def describe(
+        self, number: int, path: str, *declared: int, ranks: str = "0123", replaces: int = -1
+    ) -> None:
         """Describe a tensor on some ranks."""
         key = (declared, GLOO, 0)
         for rank in map(int, ranks):
             keys = (key,) if rank in declared else ()
-            self.ledger.describe(
-                rank, TensorNote(number, path, "Net", (4, 4), "float32", keys=keys)
-            )
+            note = TensorNote(number, path, "Net", (4, 4), "float32", replaces, keys=keys)
+            self.ledger.describe(rank, note)
 
     def step(
         self,
@@ -151,6 +152,7 @@ def test_values_that_are_constant_or_have_no_gradient_prove_nothing() -> None:
     ranks.step(0, "aaaa", flags=CONSTANT | GRADIENT)  # a projection that starts at zero
     ranks.step(1, "bcde")
     assert ranks.findings == []
+    assert (ranks.ledger.report(0).parameters, ranks.ledger.report(0).constant) == (0, ("w",))
     ranks.describe(1, "v")
     ranks.step(0, "aaaa", number=1)
     ranks.step(1, "bbbc", number=1)
@@ -252,6 +254,18 @@ def test_steps_without_a_reduction_are_the_cause(why: str, text: str, advice: st
         f"Ranks 0, 1, 2, 3: 3 of 4 steps changed parameters without a reduction; {text}."
     )
     assert finding.rule.startswith(advice)
+
+
+def test_a_rank_that_ddp_wraps_again_is_compared_once_the_other_ranks_are() -> None:
+    ranks = Ranks(*ALL, strict=True)
+    ranks.step(0, "aaaa", flags=REDUCED)
+    ranks.step(1, "bbbb", flags=REDUCED)
+    for rank in "0123":
+        ranks.describe(1, "w", *ALL, ranks=rank, replaces=0)
+        alone = "-" * int(rank) + "{}" + "-" * (3 - int(rank))
+        assert not ranks.step(0, alone.format("c"), number=1, flags=REDUCED)
+        assert not ranks.step(1, alone.format("d"), number=1, flags=REDUCED)
+    assert ranks.findings == []
 
 
 def test_under_join_only_the_end_is_compared() -> None:

@@ -319,7 +319,7 @@ def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(start):
         code, out, err = run.finish()
         assert (code, err) == (130, "")
         assert "The run was interrupted.\n" in out
-        assert "Rank 1 is at users.py:" in out or "Rank 0 is at users.py:" in out
+        assert re.search(r"users\.py:2[4-7] in hangs", out), out
         run.leaves_nothing()
 
 

@@ -113,14 +113,22 @@ class Held:
 
     Attributes:
         note: Latest description.
+        restarts: Number of times that DDP has given it new values since its first description.
         values: Samples by number of steps before; at the end under `inf` if ranks may have made
             different numbers of steps.
         is_changed: True if the rank changed it after its last step.
     """
 
     note: TensorNote
+    restarts: int = 0
     values: dict[float, Value] = field(default_factory=dict)
     is_changed: bool = False
+
+    @property
+    def name(self) -> tuple[object, ...]:
+        """Facts that the tensors of all ranks that belong together have in common."""
+        note = self.note
+        return note.root, note.path, note.shape, note.dtype, note.buffer, self.restarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +264,6 @@ class Split:
         )
 
 
-def _name(note: TensorNote) -> tuple[object, ...]:
-    """Return what the tensors of all ranks that belong together have in common."""
-    return note.root, note.path, note.shape, note.dtype, note.buffer
-
-
 def after_step(steps: float) -> str:
     """Return ``after step 2``, or text for the time before the first step or the end."""
     if steps == inf:
@@ -294,9 +297,15 @@ class Ledger:
         if self.exclusion.excludes(note.path):
             return
         number = rank, note.number
-        self._alike.setdefault(_name(note), {}).pop((rank, note.replaces), None)
-        self._alike[_name(note)][number] = None
-        self._held.setdefault(number, Held(note)).note = note
+        held = self._held.get(number)
+        if held is None:
+            replaced = self._held.get((rank, note.replaces))
+            held = self._held[number] = Held(note)
+            if replaced is not None:
+                held.restarts = replaced.restarts + 1
+                self._alike[replaced.name].pop((rank, note.replaces), None)
+        held.note = note
+        self._alike.setdefault(held.name, {})[number] = None
 
     def add(self, rank: int, note: Samples) -> Split | None:
         """Add samples; return a split that is certain, as its gradients were reduced."""
@@ -352,7 +361,7 @@ class Ledger:
         """Return a split whose ranks have just averaged their gradients, or None."""
         if not self.is_strict or not steps or not held.values[steps].flags & REDUCED:
             return None
-        tensors = self._tensors_of(self._alike[_name(held.note)])
+        tensors = self._tensors_of(self._alike[held.name])
         tensor = next(own for own in tensors if own.held.get(rank) is held)
         values = tensor.at(steps)
         for ranks in tensor.declared(frozenset(tensor.held)):
@@ -689,6 +698,11 @@ class Ledger:
             for party in () if tensor.is_uneven else parties:
                 ranks |= party
                 steps |= {own for own in tensor.steps() if party <= tensor.at(own).keys()}
+        splits, averaged = self._judged()
+        told = {split.ranks for split in splits if split.why == "start"}
+        unknown = [s for s in splits if s.why == "constant" and s.ranks not in told]
+        constant = [*dict.fromkeys(split.tensor.path for split in unknown)]
+        compared = [tensor for tensor in compared if tensor.path not in constant]
         apart = [tensor.path for tensor in compared if self._is_apart(tensor)]
         last = max((note.steps for note in self.training.values()), default=0)
         return LedgerReport(
@@ -699,9 +713,10 @@ class Ledger:
             steps=last,
             checks=checks,
             alone=alone,
+            constant=tuple(constant),
             apart=tuple(apart),
             uneven=tuple(uneven),
-            averaged=tuple(tensor.path for tensor in self._judged()[1]),
+            averaged=tuple(tensor.path for tensor in averaged),
             changed=tuple(
                 own.path for own in compared if any(held.is_changed for held in own.held.values())
             ),
