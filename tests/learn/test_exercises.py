@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -12,13 +11,12 @@ from helpers import PATIENCE
 from processes import Start
 
 from distdemo.errors import UsageError
-from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, STEPS
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS
 from distdemo.learn.folder import exercise_files, exercises_of, write_folder
 
-SOLUTIONS = HERE / "exercises/solutions"
 WRONG = Path(__file__).parent / "wrong"
 MODULES = [program.module for name, program in EXERCISES.items() if name not in MISTAKES]
-"""Modules in which a function must be written."""
+"""Modules in which a function must be written, and those with a program to repair: parity."""
 BROKEN = {
     "shape": "the sizes don't match",
     "early_read": "Rank 0 returned",
@@ -38,8 +36,9 @@ def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> N
     report = tmp_path / "report.xml"
     write_folder(folder, exercise_files(exercises_of(None), solutions=False))
     wrong = wrong_solutions(folder)
+    solved_files = exercise_files(exercises_of(None), solutions=True)
     for module in MODULES:
-        shutil.copy(SOLUTIONS / f"{module}.py", folder)
+        (folder / f"{module}.py").write_text(solved_files[f"solutions/{module}.py"])
     repaired = [MISTAKES[name].module for name in REPAIRED]
     for name in REPAIRED:
         file = folder / f"mistakes/{MISTAKES[name].module}.py"
@@ -102,7 +101,9 @@ def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> 
         hints = files[f"hints/{mistake.module}.md"].read_text()
         assert hints.count("\n") == 2 * len(mistake.hints) - 1
     for module in MODULES:
-        assert files[f"{module}.py"].read_text().endswith("    raise NotImplementedError\n")
+        is_program = bool(EXERCISES[module.replace("_", "-")].repaired)
+        end = "    raise NotImplementedError\n"
+        assert files[f"{module}.py"].read_text().endswith(end) is not is_program, module
     rows = re.findall(r"\| `(\w+).py` \|", files["README.md"].read_text())
     assert rows == MODULES
     assert rows[0] == "all_reduce"  # the mean is the easiest
@@ -115,7 +116,7 @@ def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("step", "names"),
-    [("ring", ["ring"]), ("hello", []), ("mistakes", [*MISTAKES])],
+    [("ring", ["ring"]), ("parity", ["parity"]), ("hello", []), ("mistakes", [*MISTAKES])],
 )
 def test_a_step_has_its_own_exercises(step: str, names: list[str]) -> None:
     assert [exercise.name for exercise in exercises_of(STEPS[step])] == names

@@ -83,7 +83,20 @@ def test_headers_are_complete() -> None:
         assert program.why
     for exercise in EXERCISES.values():
         assert len(exercise.hints) >= 3, exercise.name  # from vague to precise
-    assert len(EXERCISES) == len(MISTAKES) + 10  # no name twice
+    assert len(EXERCISES) == len(MISTAKES) + 14  # no name twice
+
+
+def test_the_numbers_of_the_parallel_steps_follow_their_formulas() -> None:
+    parameters, ranks = 6, STEPS["fsdp"].world_size
+    for value in STEPS["fsdp"].expected:
+        assert value["DDP"] == 16 * parameters
+        assert value["ZeRO-1"] == 8 * parameters + 8 * parameters / ranks
+        assert value["FSDP"] == 16 * parameters / ranks
+    stages = STEPS["pipeline"].world_size
+    for value in STEPS["pipeline"].expected:
+        for column, bubble in value.items():
+            micro_batches = int(column.split()[0])
+            assert bubble == (stages - 1) / (micro_batches + stages - 1)
 
 
 def test_commands_to_try_exist() -> None:

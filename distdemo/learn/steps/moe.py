@@ -1,4 +1,4 @@
-# number: 11
+# number: 14
 # title: all_to_all: send tokens to their experts
 # world_size: 3
 # text: In an all_to_all every rank has a different piece for every rank. Piece i goes to rank i,

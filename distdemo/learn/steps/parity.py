@@ -1,4 +1,4 @@
-# number: 13
+# number: 16
 # title: The same on N ranks as on one
 # world_size: 2
 # text: A layer is too large for one rank, so each rank holds a piece of its weights. The scale in
@@ -14,8 +14,8 @@
 #   it isn't, the copies of the scale drift apart. No rank hangs or raises, so compare the
 #   program with one rank: parity infers from the values that the gradient is partial (P) where its
 #   parameter is replicated (R), and names it.
-# commands: distdemo parity train.py
-# commands: distdemo run train.py --check-replicas
+# commands: distdemo learn parity --write tp
+# commands: distdemo parity tp/parity.py -n 2
 import torch
 import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-# number: 12
+# number: 15
 # title: Ring attention: a sequence longer than one rank's memory
 # world_size: 3
 # text: In attention each token has a query, a key and a value. Its query is compared with the keys

@@ -1,4 +1,4 @@
-# number: 8
+# number: 9
 # title: Average gradients while the backward pass still runs
 # hints: The gradient of the last layer is ready first. Its all_reduce can run while the backward
 #   pass computes the other gradients.

@@ -1,4 +1,4 @@
-# number: 9
+# number: 12
 # title: Dispatch tokens to experts and combine the results
 # hints: A rank doesn't know how many tokens it will receive. Which small message must come first?
 # hints: Sort the tokens by their expert, so that the tokens for one rank are adjacent:

@@ -1,4 +1,4 @@
-# number: 10
+# number: 13
 # title: Ring attention: exact attention over keys of all ranks
 # hints: A rank keeps its queries. Blocks of keys and values travel around the ring, and every rank
 #   needs each block once. How many rounds is that, if its own block is already there?
