@@ -105,6 +105,7 @@ _BACKEND = f"{', '.join(_BACKENDS)}. auto is nccl if every rank has a GPU, else 
 _DEVICE = "cpu or cuda; by default the one that suits the backend."
 _METHOD = f"{', '.join(METHODS)}. auto is the fastest safe one."
 _DTYPE = "Element type: torch's name, or a short one such as f32, bf16, i64."
+_REDUCE_OP = f"{', '.join(REDUCTIONS)}. Also mean, and, or, xor."
 _PATTERN = "; ".join(map(": ".join, PATTERNS.items())) + "."
 
 WorldSize = Annotated[int | None, world_size_option()]
@@ -113,7 +114,7 @@ Device = Annotated[str | None, choice("DEVICE", ("cpu", "cuda"), _DEVICE, rich_h
 Timeout = Annotated[float | None, timeout_option()]
 StartMethod = Annotated[str, choice("METHOD", METHODS, _METHOD, rich_help_panel=ADVANCED)]
 DType = Annotated[str, choice("DTYPE", DTYPES, _DTYPE, DTYPE_NAMES)]
-ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
+ReduceOp = Annotated[str, choice("OP", REDUCTIONS, _REDUCE_OP, REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
 Pattern = Annotated[str, choice("PATTERN", PATTERNS, _PATTERN)]
 SizeList = Annotated[Numbers | None, option(parse_sizes, "BYTES", "Sizes in bytes: 1K,16M.")]

@@ -11,8 +11,9 @@ from sketching import sketch
 
 from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
-from distdemo.parity.notes import Clip, Mesh, Note, RankNotes
+from distdemo.parity.notes import Clip, Mesh, Note, RankNotes, Unread
 from distdemo.parity.records import Axis
+from distdemo.parity.remarks import remarks
 from distdemo.parity.results import Results
 
 ROWS = 8
@@ -33,7 +34,7 @@ class Notes:
         own = sketch(
             array.reshape(1) if array.ndim == 0 else array, (0,) if array.ndim == 0 else dims
         )
-        rows = array.size // array.shape[-1] if array.shape else 1
+        rows = array.size // array.shape[dims[0]] if array.shape else 1
         line = f"line of {name}"
         kept = (line, settings or {}, replace(own, rows=rows))
         self.notes.append(Note(kind, step, name, "float64", *kept))
@@ -401,3 +402,78 @@ def test_ranks_that_split_a_layer_and_the_rows():
     difference, _ = split_layer(output=wrong, splits_rows=True, norm=lambda g, rank: 2 * g)
     assert difference.cause == "data"
     assert difference.what == "Step 0: the ranks get different rows of the input."
+
+
+# ---------------------------------------------------------------------------------------- remarks
+
+
+def started(*weights, output=False, **settings):
+    """Return the notes of ranks that only drew these values of one parameter."""
+    ranks = []
+    for rank, weight in enumerate(weights):
+        notes = Notes()
+        notes.add("start", 0, "weight", weight)
+        if output:
+            notes.add("output", 0, "head", np.ones((2, 2)))
+        ranks.append(notes.finished(rank, **settings))
+    return RunNotes(ranks)
+
+
+def drawn(seed, rows, scale=1.0):
+    return np.random.default_rng(seed).normal(scale=scale, size=(rows, 100))
+
+
+WHOLE = drawn(0, 20)
+HALVES = (drawn(1, 10), drawn(2, 10))
+
+
+@pytest.mark.parametrize(
+    ("reference", "ranks", "told"),
+    [
+        (started(WHOLE), started(*HALVES), []),
+        (
+            started(WHOLE),
+            started(*HALVES, copied=("weight",)),
+            ["Started with the reference's values of 1 parameter that the ranks had drawn"],
+        ),
+        (
+            started(WHOLE),
+            started(HALVES[0], HALVES[0]),
+            ["Drawn alike by ranks that hold different pieces: weight."],
+        ),
+        (
+            started(WHOLE),
+            started(2 * HALVES[0], 2 * HALVES[1]),
+            ["Drawn with a different scale from the reference: weight (2 times)"],
+        ),
+        (started(np.ones((20, 100))), started(*[np.ones((10, 100))] * 2), []),
+        (
+            started(WHOLE, output=True),
+            started(*HALVES),
+            ["Called only in the reference, so not compared: head."],
+        ),
+        (
+            started(WHOLE),
+            started(*HALVES, unread=(Unread("output", "mask", "nested tensors"),)),
+            ["Not read: mask (nested tensors)."],
+        ),
+    ],
+    ids=["nothing", "copied", "alike", "scale", "constant", "absent", "unread"],
+)
+def test_remarks(reference, ranks, told):
+    found = [*remarks(Comparing(reference, reference, ranks), 2)]
+    assert len(found) == len(told), found
+    assert all(text.startswith(start) for text, start in zip(found, told, strict=True)), found
+
+
+@pytest.mark.parametrize(
+    ("done", "asked", "told"),
+    [
+        (2, 2, []),
+        (2, 3, ["The program made only 2 steps."]),
+        (0, 2, ["The program computes no gradients: only outputs are compared."]),
+    ],
+)
+def test_remarks_on_the_number_of_steps(done, asked, told):
+    notes = RunNotes([replace(notes, steps=done) for notes in train(Fault(), 1).ranks])
+    assert [*remarks(Comparing(notes, notes, notes), asked)] == told
