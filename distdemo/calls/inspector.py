@@ -280,11 +280,11 @@ def _running(report: WorldReport) -> dict[int, SourceLine | None]:
     }
 
 
-def _line_of(line: CodeLine, callers: Sequence[CodeLine] = ()) -> SourceLine | None:
+def _line_of(line: CodeLine, callers: tuple[CodeLine, ...] = ()) -> SourceLine | None:
     """Return a line of a rank's stack as a source line; None if it is unknown."""
     if not line.line:
         return None
-    return SourceLine(line.file, line.line, line.function, callers=tuple(map(str, callers)))
+    return SourceLine(line.file, line.line, line.function, callers=callers)
 
 
 def _other_threads(report: WorldReport) -> list[Row]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
+from distdemo.launcher.records import CodeLine
+
 Kind = Literal[
     "call",
     "shape",
@@ -139,38 +141,31 @@ PART_TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(CodeLine):
     """A line of the user's program, and the calls around it; in documents, its text.
 
-    Lines outside the program are text, ``corptrain/metrics.py:3 in mean``. They are reported, but
-    not compared.
+    It is a line of the user, or of an installed package if no frame is the user's. The lines inside
+    and outside it are reported, but not compared.
 
     Attributes:
-        file: Path of the file: the user's, or an installed package's if no frame is the user's.
-        line: Line number, or 0 if unknown.
-        function: Function that contains the line.
         part: Part of torch that made the call, or None if the user or a package did.
         cpp: True if it made the call from C++.
         inner: Lines of installed packages between this line and torch, innermost first.
         callers: Lines that called this function, nearest first.
     """
 
-    file: str = ""
-    line: int = 0
-    function: str = ""
     part: TorchPart | None = None
     cpp: bool = False
-    inner: tuple[str, ...] = field(default=(), compare=False)
-    callers: tuple[str, ...] = field(default=(), compare=False)
+    inner: tuple[CodeLine, ...] = field(default=(), compare=False)
+    callers: tuple[CodeLine, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         """Return ``train.py:37 in step → corptrain/metrics.py:3 in mean, from train.py:90``."""
         text = str(self.part or "an unknown line")
         if self.line:
-            where = f" in {self.function}" if self.function not in ("", "<module>") else ""
-            text = " → ".join((f"{self.name}:{self.line}{where}", *reversed(self.inner)))
+            text = " → ".join((CodeLine.__str__(self), *map(str, reversed(self.inner))))
             text += f", in {self.part}" if self.part else ""
-        return ", from ".join((text, *self.callers))
+        return ", from ".join((text, *map(str, self.callers)))
 
     document = __str__
 
@@ -180,23 +175,15 @@ class SourceLine:
         return replace(self, inner=self.inner[:1], callers=())
 
     @property
-    def innermost(self) -> str:
-        """Innermost line outside torch."""
-        return self.inner[0] if self.inner else f"{self.file}:{self.line}"
+    def innermost(self) -> tuple[str, int]:
+        """File and line number of the innermost line outside torch."""
+        line = self.inner[0] if self.inner else self
+        return line.file, line.line
 
     @property
-    def stack(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def stack(self) -> tuple[tuple[CodeLine, ...], tuple[CodeLine, ...]]:
         """Lines around it: inside it and outside it."""
         return self.inner, self.callers
-
-    @property
-    def name(self) -> str:
-        """Name of the file without its folder, unless that is a package."""
-        path = self.file.replace("\\", "/")
-        for folder in ("/site-packages/", "/dist-packages/"):
-            if folder in path:
-                return path.rpartition(folder)[2]
-        return path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def _event_args(note: CallNote) -> dict[str, Any]:
     call: RankCall = note.call
     args: dict[str, Any] = {"call": str(call), "line": str(call.source_line.alone)}
     if call.source_line.callers:
-        args["called from"] = call.source_line.callers[0]
+        args["called from"] = str(call.source_line.callers[0])
     args["group"] = f"{list(note.group[0])} over {note.group[1]}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
 MAX_HEAD = 300  # characters from the beginning of an exception's message, in a headline
@@ -90,7 +89,7 @@ UNKNOWN = Phase(-1, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A line of the user's code; as text, and in documents, ``train.py:12 in step``.
+    """A line of code; as text, and in documents, ``train.py:12 in step``.
 
     Attributes:
         file: Path of the file.
@@ -104,10 +103,19 @@ class CodeLine:
 
     def __str__(self) -> str:
         """Return the line as text."""
-        where = "" if self.function == "<module>" else f" in {self.function}"
-        return f"{PurePath(self.file).name}:{self.line}{where}" if self.line else ""
+        where = f" in {self.function}" if self.function not in ("", "<module>") else ""
+        return f"{self.name}:{self.line}{where}" if self.line else ""
 
     document = __str__
+
+    @property
+    def name(self) -> str:
+        """Name of the file without its folder, unless that is a package."""
+        path = self.file.replace("\\", "/")
+        for folder in ("/site-packages/", "/dist-packages/"):
+            if folder in path:
+                return path.rpartition(folder)[2]
+        return path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

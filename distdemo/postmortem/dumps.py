@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from math import prod
 from typing import Any, NamedTuple, TypeVar
@@ -234,6 +235,4 @@ def source_line(frames: Iterable[SourceLine]) -> SourceLine:
         elif not (_TORCH.search(frame.file) or _LIBRARY.search(frame.file)):
             users.append(frame)
     line, *callers = users or packages[:1] or [SourceLine()]
-    return SourceLine(
-        line.file, line.line, line.function, callers=tuple(map(str, callers[:MAX_CALLERS]))
-    )
+    return replace(line, callers=tuple(callers[:MAX_CALLERS]))

@@ -104,11 +104,8 @@ def shortened(line: str, first: int) -> str:
         fields = {name: short(field) for name, field in value.items()}
         if "file" in fields:
             fields |= {"file": Path(fields["file"]).name, "line": fields["line"] - first}
-        callers = [
-            re.sub(r":(\d+)", lambda match: f":{int(match[1]) - first}", caller)
-            for caller in fields.pop("callers", ())
-            if caller.startswith("programs.py")
-        ]
+        lines = map(short, fields.pop("callers", ()))
+        callers = [caller for caller in lines if caller["file"] == "programs.py"]
         if not first:
             fields.pop("function", None)
         return fields | ({"callers": callers} if callers else {})

@@ -15,12 +15,13 @@ from distdemo.calls import notes as texts
 from distdemo.calls.inspector import MIN_RING, Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import check_arguments
+from distdemo.calls.match.shown import Shown
 from distdemo.calls.notes import HEAD, Reader, Ring, Writer, note_line, shared
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.text import advice, headline
 from distdemo.calls.timeline import Timeline
 from distdemo.cli.files import write_result
-from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
+from distdemo.launcher.records import CodeLine, TimedOut, Verdict, WorldReport, WorldSpec
 
 N = 4
 LOADER = SourceLine("loader.py", 7, "batch")
@@ -478,6 +479,13 @@ def test_a_list_with_one_tensor_several_times_is_a_note() -> None:
     (note,) = judge.notes()
     assert (note.kind, note.ranks) == ("buffers", (0, 1))
     assert [str(row.source_line) for row in note.rows] == ["a.py:3"]
+
+
+def test_a_caller_in_another_file_of_the_same_name_is_shown() -> None:
+    line = SourceLine("a/train.py", 3, callers=(CodeLine("b/train.py", 9),))
+    assert str(Shown().line(line)) == "train.py:3, from train.py:9"
+    line = replace(line, callers=(CodeLine("a/train.py", 9),))
+    assert str(Shown().line(line)) == "train.py:3"
 
 
 def test_gloo_has_no_connection_from_a_rank_to_itself() -> None:

@@ -35,7 +35,7 @@ class OrderRule(Rule):
         self._queues: defaultdict[tuple[int, int, str], deque[Entry]] = defaultdict(deque)
         self._queue_of: dict[Entry, deque[Entry]] = {}
         """Queue of each call that can't end yet."""
-        self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
+        self._cycles: dict[frozenset[tuple[str, int]], list[tuple[Entry, Entry]]] = {}
 
     def add(self, rank: int, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""

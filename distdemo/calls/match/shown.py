@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from distdemo.calls.records import RankCall, Row, SourceLine
+from distdemo.launcher.records import CodeLine
 
-Stack = tuple[tuple[str, ...], tuple[str, ...]]
+Stack = tuple[tuple[CodeLine, ...], tuple[CodeLine, ...]]
 """Lines inside and outside a source line."""
 
 
@@ -32,7 +33,7 @@ class Shown:
         known = self._stacks.get((line.file, line.line), ())
         inner, outer = zip(*{line.stack, *known}, strict=True)
         depth = _first_difference(outer) + 1
-        if not depth and line.callers and not line.callers[0].startswith(f"{line.name}:"):
+        if not depth and line.callers and line.callers[0].file != line.file:
             depth = 1
         at = _first_difference(inner)
         nearest = line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ())
@@ -57,7 +58,7 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     return [*together.values()]
 
 
-def _first_difference(lines: Sequence[tuple[str, ...]]) -> int:
+def _first_difference(lines: Sequence[tuple[CodeLine, ...]]) -> int:
     """Return the first index at which these differ, or -1."""
     columns = enumerate(zip_longest(*lines))
     return next((index for index, column in columns if len({*column}) > 1), -1)

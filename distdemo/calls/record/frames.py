@@ -101,8 +101,7 @@ def line_of_frames(frames: list[FrameType], *, cpp: bool = False) -> SourceLine:
     owners = [owner_of(frame.f_code.co_filename) for frame in frames]
     user = owners.index("user") if "user" in owners else 0
     lines = [line_of(frame.f_code, frame.f_lineno) for frame in frames]
-    texts = tuple(map(str, lines))
-    inner, callers = texts[:user], texts[user + 1 :]
+    inner, callers = tuple(lines[:user]), tuple(lines[user + 1 :])
     return replace(lines[user], part=part, cpp=cpp, inner=inner, callers=callers)
 
 

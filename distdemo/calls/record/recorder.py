@@ -664,7 +664,7 @@ def _exception_note(error: BaseException) -> EndNote:
             source_line = line
             inside = ""
         elif owner == "package" and source_line.line:
-            source_line = replace(source_line, inner=(str(line), *source_line.inner))
+            source_line = replace(source_line, inner=(line, *source_line.inner))
             inside = ""
         elif code.co_filename == c10d.__file__ and not inside:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
