@@ -4,6 +4,7 @@ A repeated call (same line, same arguments) is written as its number only::
 
     H {"rank": 2, ...}                     # header of a file
     G 0 0 gloo [0, 1, 2, 3]                # group 0: the 0th with this backend and these members
+    G 1 0 nccl/cuda [0, 1, 2, 3]           # group 1: calls on this device, if they have several
     C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
     5 12                                   # likewise, for the gradients of step 12
@@ -42,15 +43,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
 from distdemo.calls.records import Misuse, RankCall, SourceLine, Unseen
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
-GroupKey = tuple[tuple[int, ...], str, int]
-"""Members and backend of a group, and the number of earlier groups with the same."""
 HEAD = 16  # bytes before the data of a ring
 FULL_S = 0.001  # seconds between checks of a full ring
 MAX_KNOWN = 20_000  # call definitions that a rank keeps before it starts again
@@ -59,6 +58,22 @@ MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
 MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
 MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
+
+
+class GroupKey(NamedTuple):
+    """What tells a group apart from others.
+
+    Attributes:
+        members: Global ranks of the members.
+        backend: Its backend, ``gloo``; ``rpc``, ``init`` or ``local`` for the creation of groups.
+        nth: Number of earlier groups with the same members, backend and device.
+        device: Device of its calls if devices have different backends, else empty.
+    """
+
+    members: tuple[int, ...]
+    backend: str
+    nth: int
+    device: str = ""
 
 
 class Ring:
@@ -628,15 +643,15 @@ class Reader:
                 name, text = rest.split(" ", 1)
                 return GroupNote(self._groups[int(name)], _json(GROUP_NOTES[start], text))
             case "G":
-                name, nth, backend, text = rest.split(" ", 3)
-                key = self._members(text), backend, _number(nth)
+                name, nth, used, text = rest.split(" ", 3)
+                backend, _, device = used.partition("/")
+                key = GroupKey(self._members(text), backend, _number(nth), device)
                 self._groups[_number(name, MAX_GROUPS)] = key
             case "C":
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
-                call = replace(_json(RankCall, text), group=key[0])
-                used = backend_named(key[1])
-                if used is not None and used.copies_strided:
+                call = replace(_json(RankCall, text), group=key.members)
+                if backend_named(key.backend).copies_strided:
                     call = replace(call, strides=())
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
             case "H":  # the header, which is read when the file is opened

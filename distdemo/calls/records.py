@@ -382,6 +382,7 @@ class CallCount:
         source_line: Source line; None for several calls together.
         ranks: Global ranks with this count.
         count: Number of calls per rank.
+        label: Group where it is named; empty if that is the default group.
     """
 
     did: str
@@ -389,6 +390,7 @@ class CallCount:
     source_line: SourceLine | None
     ranks: tuple[int, ...]
     count: int
+    label: str = field(default="", metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def calls_text(calls: Sequence[CallCount]) -> str:
         return "No torch.distributed calls were seen."
     rows = []
     for call in calls:
-        on = "" if call.group in ("", "the default group") else f" on {call.group}"
+        on = f" on {call.label}" if call.label else ""
         line = "" if call.source_line is None else str(call.source_line)
         rows.append((f"{call.count:,} ×", call.did + on, line, rank_label(call.ranks)))
     count_width, call_width, line_width, _ = (

@@ -126,7 +126,10 @@ def _event_args(note: CallNote) -> dict[str, Any]:
     args: dict[str, Any] = {"call": str(call), "line": str(call.source_line.alone)}
     if call.source_line.callers:
         args["called from"] = str(call.source_line.callers[0])
-    args["group"] = f"{list(note.group[0])} over {note.group[1]}"
+    group = note.group
+    args["group"] = f"{list(group.members)} over {group.backend}"
+    if group.device:
+        args["group"] += f" for {group.device}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:
         args["bytes"] = call.count * known.itemsize

@@ -10,7 +10,7 @@ from itertools import islice
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import agreement
 from distdemo.calls.match.state import Group
-from distdemo.calls.notes import CallNote, Note, ReturnNote, WaitNote
+from distdemo.calls.notes import CallNote, GroupKey, Note, ReturnNote, WaitNote
 from distdemo.calls.records import RankCall
 from distdemo.postmortem.logs import Log
 from distdemo.postmortem.records import CallState, GroupId, RankCalls, RankEnd
@@ -168,10 +168,12 @@ class Job:
         notes_of_call: dict[tuple[object, ...], CallNote] = {}
         matched: dict[JobGroup, Group] = {}
         for group in self._groups.values():
-            matched[group] = judge.matcher.group(group.members, backend, nth[group.members])
+            key = GroupKey(group.members, backend, nth[group.members])
+            matched[group] = judge.matcher.group(key)
+            matched[group].label = "" if group.id.is_default else str(group)
             nth[group.members] += 1
             silent = set(group.members) - group.reached.keys()
-            matched[group].begin(group.begin, silent, str(group))
+            matched[group].begin(group.begin, silent)
         self.groups = {there: group for group, there in matched.items()}
 
         def note_of(group: JobGroup, call: RankCall, *, is_done: bool) -> CallNote:
@@ -179,9 +181,7 @@ class Job:
             key = group, call, call.source_line.stack, is_done
             if key not in notes_of_call:
                 made = replace(call, sync=is_done, group=group.members)
-                there = matched[group]
-                group_key = there.members, there.backend, there.nth
-                notes_of_call[key] = CallNote(group_key, made, agreement(made))
+                notes_of_call[key] = CallNote(matched[group].key, made, agreement(made))
             return notes_of_call[key]
 
         def notes_of(rank: int) -> Iterator[Note]:

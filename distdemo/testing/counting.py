@@ -151,7 +151,7 @@ def read_activity(rank: int, text: bytes) -> BlockActivity:
                 raise RuntimeError(f"the traffic of rank {rank} is unknown: {note.why}")
             case CallNote():
                 call = note.call
-                members = note.group[0]
+                members = note.group.members
                 itemsize = dtypes.DTYPES[call.dtype].itemsize if call.dtype else 0
                 if call.peer is not None:
                     peer = members[call.peer] if call.peer >= 0 else -1
@@ -171,7 +171,7 @@ def read_activity(rank: int, text: bytes) -> BlockActivity:
             case ReturnNote() if note.thread in waiting:
                 receive = waiting.pop(note.thread)
                 if note.source >= 0:
-                    receive.peer = receive.group[0][note.source]
+                    receive.peer = receive.group.members[note.source]
     activity.steps += (Step(message, waits=True) for message in unwaited.values())
     return activity
 

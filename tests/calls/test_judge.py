@@ -16,7 +16,7 @@ from distdemo.calls.inspector import MIN_RING, Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import check_arguments
 from distdemo.calls.match.shown import Shown
-from distdemo.calls.notes import HEAD, Reader, Ring, Writer, note_line, shared
+from distdemo.calls.notes import HEAD, GroupKey, Reader, Ring, Writer, note_line, shared
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.text import advice, headline
 from distdemo.calls.timeline import Timeline
@@ -59,7 +59,7 @@ def test_calls_are_counted() -> None:
     judge = judged("0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n")
     calls = sorted(judge.calls(), key=lambda call: (str(call.source_line), call.ranks))
     assert [call.count for call in calls] == [50, 51, 51, 51, 51, 50, 50]
-    group = judge.matcher.group((2, 3), "gloo", 0)
+    group = judge.matcher.group(GroupKey((2, 3), "gloo", 0))
     assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
     for rank in range(N):
         judge.feed(rank, b"3\n")
@@ -354,7 +354,7 @@ def test_a_late_rejection_is_no_mismatch(refused: RankCall, then: int, clock: li
     for rank in range(N):
         judge.feed(rank, b"r\n0\nr\n")
     assert judge.poll() is None
-    assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
+    assert judge.matcher.group(GroupKey(tuple(range(N)), "gloo", 0)).agreed == 3
     assert judge.warnings() == []
 
 
@@ -371,7 +371,7 @@ def layout(op: str, shape: tuple[int, ...], strides: tuple[int, ...], backend: s
 def test_gaps_are_an_error_where_the_backend_ignores_them(op: str) -> None:
     gaps = f"a tensor passed to {op} has gaps, which gloo ignores"
     assert layout(op, (4,), (4,), "gloo") == gaps
-    assert layout(op, (2, 3), (4, 1), "gloo/cpu") == gaps
+    assert layout(op, (2, 3), (4, 1), "gloo") == gaps
     assert layout(op, (2, 3), (0, 1), "gloo").endswith("repeats elements, which gloo ignores")
     assert layout(op, (4,), (4,), "mpi") == ""
     for shape, strides in (((3, 2), (1, 3)), ((2, 3, 4, 4), (48, 1, 12, 3)), ((1, 4), (9, 1))):
@@ -445,7 +445,7 @@ def test_a_dropped_receive_is_the_cause_if_later_calls_of_its_rank_are_stuck(the
 
 def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
     found = {}
-    for backend in ("gloo", "mpi"):
+    for backend in ("gloo/cpu", "mpi/cpu"):
         judge = Judge(2)
         for rank, strides in enumerate([(), (1, 2)]):
             call = replace(reduction(10), shape=(2, 4), strides=strides)
@@ -453,7 +453,7 @@ def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
             judge.feed(rank, lines.encode())
         finding = judge.conclude()
         found[backend] = finding and (finding.kind, finding.ranks)
-    assert found == {"gloo": ("buffers", (1,)), "mpi": None}
+    assert found == {"gloo/cpu": ("buffers", (1,)), "mpi/cpu": None}
 
 
 def test_tensors_on_different_devices_are_a_note() -> None:

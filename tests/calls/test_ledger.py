@@ -12,6 +12,7 @@ from distdemo.calls.notes import (
     GRADIENT,
     REDUCED,
     WRITTEN,
+    GroupKey,
     Samples,
     TensorNote,
     TrainingNote,
@@ -44,7 +45,7 @@ class Ranks:
         self, number: int, path: str, *declared: int, ranks: str = "0123", replaces: int = -1
     ) -> None:
         """Describe a tensor on some ranks."""
-        key = (declared, GLOO, 0)
+        key = GroupKey(declared, GLOO, 0)
         for rank in map(int, ranks):
             keys = (key,) if rank in declared else ()
             note = TensorNote(number, path, "Net", (4, 4), "float32", replaces, keys=keys)
@@ -302,7 +303,7 @@ def test_tensors_of_one_name_are_paired_by_their_order_or_their_groups() -> None
 def test_only_ranks_with_the_same_piece_are_compared() -> None:
     ledger = Ledger()
     for rank in range(4):
-        keys = (((0, 2), GLOO, 0),) if rank % 2 == 0 else (((1, 3), GLOO, 0),)
+        keys = (GroupKey((rank % 2, rank % 2 + 2), GLOO, 0),)
         note = TensorNote(0, "w", "Net", (4, 4), "float32", keys=keys, piece=(rank % 2,))
         ledger.describe(rank, note)
     for steps, digests in enumerate(("abab", "cdce")):
@@ -317,7 +318,7 @@ def test_the_cause_of_an_unequal_start_may_be_the_order_of_the_parameters() -> N
     ledger = Ledger()
     for rank in range(2):
         for number, path in enumerate("ab" if rank else "ba"):
-            keys = (((0, 1), GLOO, 0),)
+            keys = (GroupKey((0, 1), GLOO, 0),)
             note = TensorNote(number, path, "Net", (4,), "float32", keys=keys, ddp=True)
             ledger.describe(rank, note)
             digest = rank + 1 + 2 * number

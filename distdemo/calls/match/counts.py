@@ -45,9 +45,9 @@ class CallCounter:
         for serial, counts in self._counts.items():
             row = CallCount("other calls", "", None, (), 0)
             if note := self._notes.get(serial):
-                group = matcher.group(*note.group).name
+                group = matcher.group(note.group)
                 line = matcher.shown.line(note.call.source_line)
-                row = CallCount(str(note.call), group, line, (), 0)
+                row = CallCount(str(note.call), group.name, line, (), 0, group.label)
             _, total = together.setdefault(
                 (row.did, row.group, str(row.source_line)), (row, Counter())
             )

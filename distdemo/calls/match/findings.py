@@ -133,7 +133,7 @@ def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]
     rows = []
     for rank in path:
         entry = waiting[rank]
-        on = "" if entry.group.is_default else f" on {entry.group.name}"
+        on = f" on {entry.group.label}" if entry.group.label else ""
         on += " and" * (entry.call.op == END_OF_TRAFFIC)
         did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
         rows.append(matcher.shown.row(rank, entry.call, did))

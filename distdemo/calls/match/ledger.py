@@ -365,7 +365,7 @@ class Ledger:
         tensor = next(own for own in tensors if own.held.get(rank) is held)
         values = tensor.at(steps)
         for ranks in tensor.declared(frozenset(tensor.held)):
-            members = {own for key in held.note.keys for own in key[0]}
+            members = {own for key in held.note.keys for own in key.members}
             if rank in ranks and len(ranks) > 1 and members <= ranks <= values.keys():
                 reduced = all(values[own].flags & REDUCED for own in ranks)
                 splits = self._splits(tensor, ranks)[0]

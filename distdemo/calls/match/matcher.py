@@ -111,23 +111,24 @@ class Matcher:
         self._messages: Counter[tuple[Group, int, int | None, bool]] = Counter()
         """Number of messages by group, rank, peer, and whether the rank sends them."""
 
-    def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
+    def group(self, key: GroupKey) -> Group:
         """Return the group with this key; create it the first time."""
-        group = self.groups.get((members, backend, nth))
+        group = self.groups.get(key)
         if group is None:
-            name = f"group {list(members)}"
+            members, backend, nth, _ = key
+            label = f"group {list(members)}"
             if backend == "rpc":
-                name = "the RPC group"
+                label = "the RPC group"
             elif nth:
-                name += f" (number {nth + 1} with these ranks)"
+                label += f" (number {nth + 1} with these ranks)"
             elif members == tuple(range(self.world_size)):
-                name = "the default group"
+                label = ""
             is_known = all(0 <= member < self.world_size for member in members)
             numbers = {rank: number for number, rank in enumerate(members)} if is_known else {}
-            group = Group(members, backend, nth, name, numbers, dict.fromkeys(members, 0))
+            group = Group(key, label, numbers, dict.fromkeys(members, 0))
             if unknown := self.unknown.intersection(members):
-                group.begin(0, unknown, name)
-            self.groups[members, backend, nth] = group
+                group.begin(0, unknown)
+            self.groups[key] = group
         return group
 
     @property
@@ -138,7 +139,7 @@ class Matcher:
     @property
     def uses_rpc(self) -> bool:
         """True if a rank has called ``init_rpc``: what is called through RPC isn't compared."""
-        return any(group.backend == "rpc" for group in self.groups.values())
+        return any(group.key.backend == "rpc" for group in self.groups.values())
 
     def stop(self, why: str) -> None:
         """Stop comparing, for this reason unless there is an earlier one."""
@@ -177,7 +178,7 @@ class Matcher:
                 state.threads.discard(note.thread)
                 state.waits.pop(note.thread, None)
             case GroupNote(values=Destruction() as destruction):
-                group = self.group(*note.group)
+                group = self.group(note.group)
                 if destruction.kept or rank not in group.destroyed:
                     group.destroyed[rank] = destruction
                 self._accept_on(group, state)
@@ -214,7 +215,7 @@ class Matcher:
     def _enter(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
         """Compare a call with those of other ranks; return None if the rank isn't in the group."""
         call = note.call
-        group = self.group(*note.group)
+        group = self.group(note.group)
         if rank not in group.numbers:
             return None  # a note of another world
         if call.outside:
@@ -233,12 +234,12 @@ class Matcher:
             step=note.step,
         )
         size = len(group.members)
-        wrong = check_arguments(call, group.numbers[rank], size, group.backend)
+        wrong = check_arguments(call, group.numbers[rank], size, group.key.backend)
         if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
             wrong = "nccl", why
         if wrong is not None:
             kind, why = wrong
-            where = "" if group.is_default else f" in {group.name}"
+            where = f" in {group.label}" if group.label else ""
             rule = CONTIGUOUS if kind == "buffers" else KINDS[kind].rule
             rows = (self.shown.row(rank, call),)
             finding = Finding(kind, f"{why}{where}.", rows, self.before(group), rule, (rank,))

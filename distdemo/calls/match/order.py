@@ -47,7 +47,7 @@ class OrderRule(Rule):
             elif note.source >= 0:  # its sender was unknown before
                 self._run([entry])
         elif isinstance(note, CallNote) and self._is_ordered(entry):
-            queue = self._queues[rank, note.thread, entry.group.backend]
+            queue = self._queues[rank, note.thread, entry.group.key.backend]
             queue.append(entry)
             self._queue_of[entry] = queue
             self._run([entry])

@@ -279,8 +279,8 @@ def _lists(call: RankCall, rank: int) -> list[tuple[int, ...]]:
 
 
 def backend_named(name: str) -> Backend:
-    """Return the backend of a group, ``gloo`` or ``gloo/cpu``; the usual facts if it is unknown."""
-    return REGISTRY.get(name.partition("/")[0], UNKNOWN_BACKEND)
+    """Return the backend with this name; the usual facts if it is unknown."""
+    return REGISTRY.get(name, UNKNOWN_BACKEND)
 
 
 def layout_fault(shape: Sequence[int], strides: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from distdemo.backends.contract import Backend
 from distdemo.calls.match.rules import backend_named
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
-from distdemo.calls.notes import Destruction, EndNote
+from distdemo.calls.notes import Destruction, EndNote, GroupKey
 from distdemo.calls.records import Finding, RankCall
 
 MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
@@ -168,10 +168,8 @@ class Group:
     """A process group and the sequence of its calls.
 
     Attributes:
-        members: Global ranks of the members, in group order.
-        backend: ``gloo``, or ``gloo/cpu`` if devices have different backends.
-        nth: Number of earlier groups with the same members and backend.
-        name: ``the default group``, or the members as text.
+        key: Its members, backend and number.
+        label: Text that tells it apart; empty for the default group.
         numbers: Group rank by global rank; empty if a member is outside the world.
         reached: Number of calls made, by rank.
         open: Calls that some members haven't made yet, oldest first.
@@ -185,10 +183,8 @@ class Group:
         silent: Members without notes; nothing waits for them.
     """
 
-    members: tuple[int, ...]
-    backend: str
-    nth: int
-    name: str
+    key: GroupKey
+    label: str
     numbers: dict[int, int]
     reached: dict[int, int]
     open: deque[CallSet] = field(default_factory=deque)
@@ -205,9 +201,8 @@ class Group:
         """Count the members."""
         self.size = len(self.members)
 
-    def begin(self, first: int, silent: Collection[int], name: str) -> None:
-        """Start at a later call, without these members, and with this name."""
-        self.name = name
+    def begin(self, first: int, silent: Collection[int]) -> None:
+        """Start at a later call, without these members."""
         self.first = first
         self.agreed = first
         self.numbers = {rank: number for number, rank in enumerate(self.members)}
@@ -219,12 +214,17 @@ class Group:
     @property
     def facts(self) -> Backend:
         """Facts about the backend."""
-        return backend_named(self.backend)
+        return backend_named(self.key.backend)
 
     @property
-    def is_default(self) -> bool:
-        """True for the group of all ranks."""
-        return self.name == "the default group"
+    def members(self) -> tuple[int, ...]:
+        """Global ranks of the members, in group order."""
+        return self.key.members
+
+    @property
+    def name(self) -> str:
+        """Name in texts, ``the default group``."""
+        return self.label or "the default group"
 
     def at(self, position: int) -> CallSet:
         """Return the calls at a position that not all members have agreed on."""

@@ -77,7 +77,7 @@ class TrainingRule(Rule):
             self.matcher.report(rank, finding, settled=range(self.matcher.world_size))
 
     def _add_checksums(self, rank: int, note: GroupNote) -> None:
-        group = self.matcher.group(*note.group)
+        group = self.matcher.group(note.group)
         size = len(group.members)
         values = note.values
         if rank not in group.numbers or size < 2:

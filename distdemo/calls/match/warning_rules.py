@@ -142,7 +142,7 @@ class RemarkRule(Rule):
             call = entry.call
             group = entry.group
             size = len(group.members)
-            for kind, what, rule in remarks(call, group.numbers[rank], size, group.backend):
+            for kind, what, rule in remarks(call, group.numbers[rank], size, group.key.backend):
                 self._remark(kind, what, rule, {rank: call})
 
     def agreed(self, entries: CallSet) -> None:

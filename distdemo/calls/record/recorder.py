@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import MAX_KNOWN, EndNote, StopNote, UnseenNote, Writer
+from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, StopNote, UnseenNote, Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
@@ -125,7 +125,8 @@ class Recorder(Listener):
         """Numbers of each group by device; one number without a device if all are alike."""
         self._pending_groups: dict[tuple[str, tuple[int, ...]], dict[str, int]] = {}
         self._group_lines: list[str] = []
-        self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._alike: Counter[tuple[tuple[int, ...], str, str]] = Counter()
+        """Number of groups by members, backend and device."""
         self._lone_groups = 0
         self._spare_threads = WeakSet(threading.enumerate())  # not of the program
         self._has_told_others = False
@@ -285,7 +286,7 @@ class Recorder(Listener):
         """Return the number under which these members create groups."""
         with self._lock:
             if (how, members) not in self._pending_groups:
-                number = self._define_group(0, how, members)
+                number = self._define_group(GroupKey(members, how, 0))
                 self._pending_groups[how, members] = {"": number}
             return self._pending_groups[how, members]
 
@@ -510,12 +511,12 @@ class Recorder(Listener):
             self._forget_calls()  # their keys contain group addresses, which may be reused
             self._groups[group] = {}
             backends = _backends(group)
-            if all(name.partition("/")[0] == "gloo" for name in backends.values()):
+            if {*backends.values()} == {"gloo"}:
                 self._closed_when_freed.add(group)
-            for device, name in backends.items():
-                nth = self._same_members[members, name]
-                self._same_members[members, name] += 1
-                self._groups[group][device] = self._define_group(nth, name, members)
+            for device, backend in backends.items():
+                key = GroupKey(members, backend, self._alike[members, backend, device], device)
+                self._alike[members, backend, device] += 1
+                self._groups[group][device] = self._define_group(key)
 
     def _is_renumbered(self) -> bool:
         """Return True if the program numbers its ranks differently from the launcher."""
@@ -526,7 +527,7 @@ class Recorder(Listener):
         if numbers == self._world:
             return False
         is_same_size = numbers[1] == self._world[1]  # other ranks may keep their numbers
-        if is_same_size or not self._same_members:
+        if is_same_size or not self._alike:
             self.stop("the program numbers its ranks differently from the launcher")
         return True
 
@@ -552,10 +553,11 @@ class Recorder(Listener):
         for number in self._groups[group].values():
             self.record_on_group(number, destruction)
 
-    def _define_group(self, nth: int, backend: str, members: tuple[int, ...]) -> int:
+    def _define_group(self, key: GroupKey) -> int:
         """Define a group, and return its number."""
         number = len(self._group_lines)
-        line = f"G {number} {nth} {backend} {list(members)}"
+        used = f"{key.backend}/{key.device}" if key.device else key.backend
+        line = f"G {number} {key.nth} {used} {list(key.members)}"
         self._group_lines.append(line)
         self._writer.write(line)
         return number
@@ -640,14 +642,14 @@ def _group_count() -> int:
 
 
 def _backends(group: Any) -> dict[str, str]:
-    """Return a group's backends by device, ``gloo/cpu``; one without a device if all are alike."""
+    """Return a group's backends by device; one without a device if all are alike."""
     try:
         config = str(dist.get_backend_config(group))  # cpu:gloo,cuda:nccl
     except (KeyError, RuntimeError, ValueError):
         config = ""
     pairs = [part.partition(":")[::2] for part in config.split(",") if ":" in part]
     if len({backend for _, backend in pairs}) > 1:
-        return {device: f"{backend}/{device}" for device, backend in pairs}
+        return dict(pairs)
     return {"": pairs[0][1] if pairs else dist.get_backend(group)}
 
 
