@@ -117,18 +117,26 @@ def test_a_session_in_a_terminal(start: Start, tmp_path: Path) -> None:
     terminal = start.terminal("distdemo", "learn", "--output", str(file))
     for prompt, keys, expected in (
         (PROMPT, "2 4 1", "Step 1 of 16 · hello"),
-        (NEXT, "", "✓ 2 4 1"),
+        (NEXT, "2 4 1", "✓ 2 4 1"),
+        (NEXT, "", "Enter alone continues, back returns to the previous step, and q stops."),
         (PROMPT, "?", "Step 2 of 16 · broadcast"),
         (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
         (PROMPT, "[20 21]", "Type two numbers, such as 7 8."),
         (NEXT, "", "✗ Not quite. Answer: [10 11]."),
-        (PROMPT, "q", "Step 3 of 16 · scatter-gather"),
+        (PROMPT, "back", "Step 3 of 16 · scatter-gather"),
+        (PROMPT, "Back", "Step 2 of 16 · broadcast"),
+        (PROMPT, "back", "Step 1 of 16 · hello"),  # there is none before it
+        (PROMPT, "2 4 0", "Step 1 of 16 · hello"),
+        (NEXT, "", "✗ Not quite."),
+        (PROMPT, "10 11", "Step 2 of 16 · broadcast"),
+        (NEXT, "back", "✓ 10 11"),
+        (PROMPT, "q", "Step 1 of 16 · hello"),
     ):
         assert expected in terminal.wait_for(prompt)
         terminal.type(f"{keys}\n")
     assert terminal.end() == 0
     assert "2 steps played, 1 predicted right. Continue" in terminal.text
-    assert terminal.text.rstrip().endswith("scatter-gather.")
+    assert terminal.text.rstrip().endswith("learn hello.")
     assert "Step 1 of 16" not in terminal.text  # it was shown
     steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
     assert steps == ["hello", "broadcast"]

@@ -19,6 +19,7 @@ from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
 from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example
+from distdemo.learn.folder import exercises_of
 from distdemo.learn.records import MistakeReport, PlayedStep, compare
 from distdemo.learn.view import BACKENDS, value_text
 from distdemo.view.console import Signs
@@ -81,6 +82,8 @@ def test_headers_are_complete() -> None:
         sizes = [len(program.expected), *(len(program.documented(name)) for name in names)]
         assert {*sizes} == {program.world_size}, program.name
         assert program.why
+    for step in STEPS.values():
+        assert step.slides or exercises_of(step), step.name  # `learn STEP --write` has files
     for exercise in EXERCISES.values():
         assert len(exercise.hints) >= 3, exercise.name  # from vague to precise
     assert len(EXERCISES) == len(MISTAKES) + 14  # no name twice
@@ -119,11 +122,16 @@ def test_commands_to_try_exist() -> None:
         ("−3", -3.0, True),
         ("8 bytes", 8, True),
         ("It hangs.", "hangs", True),
+        ("deadlock", "hangs", True),
+        ("All ranks wait forever: a deadlock.", "hangs", True),
+        ("raises an exception", "error", True),
         ("2 1", [1, 2], False),
         ("right", "hangs", False),
         # another form is neither right nor wrong
         ("1 2 0", [1, 2], None),
         ("hangs, or right", "hangs", None),
+        ("it doesn't hang", "hangs", None),
+        ("no error", "error", None),
         ("?", 3, None),
         ("3", "hangs", None),
     ],
