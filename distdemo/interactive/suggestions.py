@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from distdemo import ops, words
 
-DASHED = re.compile(r"\w+(?:-\w+)+")  # all-reduce, which Python reads as a difference
+WORD = re.compile(r"[\w-]+")  # also all-reduce, which Python reads as a difference
 LIKENESS = 0.8  # of a typo and the name, from 0 to 1
 
 
@@ -32,8 +32,8 @@ def suggestion(error: BaseException, source: str) -> str:
     name = getattr(error, "name", None)
     if not may_mean or not name:
         return ""
-    dashed = [word for word in DASHED.findall(source) if name in word.split("-")]
-    found = next(filter(None, map(_functions, (*dashed, name))), ())
+    typed = [word for word in WORD.findall(source) if name in word.split("-")]
+    found = next(filter(None, map(_functions, typed)), ())
     return " or ".join(f"dist.{function}" for function in found)
 
 
