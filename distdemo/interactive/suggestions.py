@@ -33,7 +33,7 @@ def suggestion(error: BaseException, source: str) -> str:
     if not may_mean or not name:
         return ""
     typed = [word for word in WORD.findall(source) if name in word.split("-")]
-    found = next(filter(None, map(_functions, typed)), ())
+    found = next(filter(None, map(_functions, (*typed, name))), ())
     return " or ".join(f"dist.{function}" for function in found)
 
 
