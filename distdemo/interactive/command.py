@@ -12,13 +12,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 
 from distdemo.calls.records import CallCount
 from distdemo.calls.text import calls_text
+from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
@@ -37,7 +38,13 @@ from distdemo.view.console import Signs
 from distdemo.view.format import plural
 
 EXIT = re.compile(r"(exit|quit)\s*(\([^()]*\))?;?")
+ASKS_HELP = re.compile(r"help\s*(\(\s*\))?;?|\?")
+CONTINUES = re.compile(r"\s|#|$|[])}]|(elif|else|except|finally|case)\b")
+"""Beginning of a line that doesn't begin a statement."""
 HELP = (
+    ("t = torch.ones(2) * rank", "Run Python on every rank; the variables stay."),
+    ("dist.all_reduce(t)", "Show what every rank holds before and after a collective."),
+    ("t", "Show every rank's value; t; hides it."),
     ("%ranks --only 0,2", "Run the next lines on these ranks; %ranks alone, on all."),
     ("%ranks 8 --backend mpi", "Start a new world, without the variables; --new with the same."),
     ("%calls", "List the calls of the last line, by rank."),
@@ -103,7 +110,7 @@ class Shell:
                     break
                 if echoes:
                     show_typed(source)
-                self._run_one(source)
+                self._run_one("%help" if ASKS_HELP.fullmatch(source.strip()) else source)
         finally:
             signal.signal(signal.SIGINT, handler)
         settings = self._ranks.settings
@@ -119,7 +126,9 @@ class Shell:
             else:
                 cell = self._ranks.run(f"<shell {len(self._cells) + 1}>", source)
                 self._calls = cell.calls
-                self._add(cell)
+                line = "" if cell.ok or cell.what else meant_command(source)
+                hint = f"Commands of distdemo begin with %. Did you mean {line}?"
+                self._add(replace(cell, what=hint) if line else cell)
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
@@ -194,12 +203,28 @@ class Shell:
         settings = self._ranks.settings
         text = (
             f"{plural(settings.world_size, 'rank')} over {settings.backend}. Each line runs on "
-            "every rank; rank, world_size, torch and dist are defined. %help lists commands."
+            "every rank; rank, world_size, torch and dist are defined. help shows what to type."
         )
         self._show(lambda _: [Paragraph(text)])
 
 
 # -------------------------------------------------------------------------------- what is typed
+
+
+def meant_command(line: str) -> str:
+    """Return the command that a failed line is, with its %; empty if it is none.
+
+    ``trace list`` and ``distdemo hello`` are commands, ``trace = 1 / 0`` is Python.
+    """
+    words = line.removeprefix("distdemo ").split()
+    if "\n" in line or not words or find_command(words)[0] not in COMMANDS:
+        return ""
+    with suppress(SyntaxError, ValueError):
+        ast.parse(line)
+        if len(words) > 1:
+            return ""
+    is_option = all(re.match(r"[\w-]", word) for word in words[1:2])
+    return f"%{' '.join(words)}" if is_option else ""
 
 
 def is_incomplete(source: str) -> bool:
@@ -216,20 +241,50 @@ def is_incomplete(source: str) -> bool:
 
 
 def piped_statements(text: str) -> Iterator[str]:
-    """Yield the commands and the statements of a text, with the comments after them."""
+    """Yield the commands and the statements of a text, with the comments after them.
+
+    A statement that is no Python is yielded, too: the ranks report it, and the others run.
+    """
     for part in re.split(r"^(%.*)$", text, flags=re.MULTILINE):
-        try:
-            tree = ast.parse(part)
-        except (SyntaxError, ValueError):  # a command, or an error that the ranks report
-            yield part.strip("\n")
+        if part.startswith("%"):
+            yield part
             continue
-        starts = {
-            min(node.lineno for node in [statement, *getattr(statement, "decorator_list", ())])
-            for statement in tree.body
-        }
-        lines = part.splitlines()
-        for start, end in pairwise([*sorted(starts), len(lines) + 1]):
-            yield "\n".join(lines[start - 1 : end - 1]).rstrip()
+        lines = part.split("\n")
+        while lines:
+            right, wrong = _parted(lines)
+            yield from _statements(lines[:right])
+            if wrong > right:
+                yield "\n".join(lines[right:wrong]).strip("\n")
+            lines = lines[wrong:]
+
+
+def _parted(lines: list[str]) -> tuple[int, int]:
+    """Return the ends of the lines that are Python, and of the statement after them that isn't."""
+    try:
+        ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError) as error:  # ValueError: it has a null character
+        last = getattr(error, "lineno", None) or len(lines)
+    else:
+        return len(lines), len(lines)
+    begins = [number for number, line in enumerate(lines) if not CONTINUES.match(line)]
+    right = 0
+    for number in reversed(begins):
+        if number < last:
+            with suppress(SyntaxError, ValueError):
+                ast.parse("\n".join(lines[:number]))
+                right = number
+                break
+    return right, next((number for number in begins if number > right), len(lines))
+
+
+def _statements(lines: list[str]) -> Iterator[str]:
+    """Yield the statements in lines of Python."""
+    starts = {
+        min(node.lineno for node in [statement, *getattr(statement, "decorator_list", ())])
+        for statement in ast.parse("\n".join(lines)).body
+    }
+    for start, end in pairwise([*sorted(starts), len(lines) + 1]):
+        yield "\n".join(lines[start - 1 : end - 1]).rstrip()
 
 
 def typed_lines() -> Iterator[str]:

@@ -28,6 +28,7 @@ from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.hooks import current_recorder, record_calls
 from distdemo.calls.records import END_OF_CELL
 from distdemo.interactive.records import Cell, CellResult, CopyVariables
+from distdemo.interactive.suggestions import suggestion
 from distdemo.launcher.failures import raised, text_of
 from distdemo.launcher.helper import Interrupt
 from distdemo.launcher.program import value_text
@@ -151,7 +152,7 @@ class CellRunner:
             self._busy = False
             self._rank.exit_if_forked(error)
             consequence = raised(self._rank.rank, error).consequence
-            return CellResult(error=_traceback(error, cell.file), consequence=consequence)
+            return CellResult(error=_traceback(error, cell), consequence=consequence)
         finally:
             self._busy = False
         self._rank.exit_if_forked()
@@ -280,15 +281,18 @@ def _dumps(value: Any, defined: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _traceback(error: BaseException, file: str) -> str:
+def _traceback(error: BaseException, cell: Cell) -> str:
     """Return an exception with its traceback from the cell inward, without distdemo's frames."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+    while trace is not None and trace.tb_frame.f_code.co_filename != cell.file:
         trace = trace.tb_next
     frames = [
         frame
         for frame in traceback.extract_tb(trace)
         if not (is_ours(frame.filename) or frame.filename.endswith(INTERNAL))
     ]
-    text = text_of("".join(traceback.format_exception_only(error)).rstrip())
+    lines = traceback.format_exception_only(error)
+    if meant := suggestion(error, cell.source):  # in place of Python's own, which it may have
+        lines = [f"{type(error).__name__}: {error}. Did you mean {meant}?"]
+    text = text_of("".join(lines).rstrip())
     return "".join([*traceback.format_list(frames), text])

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from distdemo.launcher.helper import HelperError, Interrupt
 from distdemo.view.format import ranks_text
 
 OnOutput = Callable[[int, bytes], object]
+IN_ORDER_S = 0.5  # of a cell, in which output is held back so that it can be sorted by rank
 
 
 class Ranks:
@@ -29,8 +31,9 @@ class Ranks:
 
     Args:
         settings: World to start with.
-        on_output: Called as ``on_output(rank, data)`` with the ranks' output as it arrives; None
-            prints it, with the rank in front of every line.
+        on_output: Called as ``on_output(rank, data)`` with the ranks' output: sorted by rank if
+            all of them finish soon, otherwise as it arrives. None prints it, with the rank in front
+            of every line.
 
     Attributes:
         only: Ranks that run the next cells; None for all.
@@ -94,14 +97,26 @@ class Ranks:
                 signal.signal(signal.SIGINT, before)
 
     def _receive(self, on_output: OnOutput) -> Done:
-        """Return the answer to the last request; until it arrives, pass on the ranks' output."""
+        """Return the answer to the last request; until it arrives, pass on the ranks' output.
+
+        Output of the first `IN_ORDER_S` is sorted by rank, and passed on when that time ends.
+        """
+        held: list[Output] = []
+        until = time.monotonic() + IN_ORDER_S
         try:
-            while isinstance(message := self._host.receive(), Output):
-                on_output(message.rank, message.data)
+            while True:
+                left = until - time.monotonic()
+                if left <= 0 or (held and not self._host.connection.poll(left)):
+                    _pass_on(held, on_output)
+                message = self._host.receive()
+                if not isinstance(message, Output):
+                    return message  # type: ignore[no-any-return]  # it sends nothing else
+                held.append(message)
         except HelperError as error:
             self._start()
             return Done(ok=False, what=f"The host of the ranks {error}. All variables are lost.")
-        return message  # type: ignore[no-any-return]  # it sends nothing else
+        finally:
+            _pass_on(held, on_output)
 
     def run(self, file: str, source: str) -> CellReport:
         """Run a cell and return the report on it.
@@ -148,6 +163,13 @@ class Ranks:
     def close(self) -> None:
         """End the ranks and the host."""
         self._host.close()
+
+
+def _pass_on(held: list[Output], on_output: OnOutput) -> None:
+    """Pass on the output that was held back, sorted by rank, and forget it."""
+    for output in sorted(held, key=lambda output: output.rank):
+        on_output(output.rank, output.data)
+    held.clear()
 
 
 # -------------------------------------------------------------------------------------- %ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,13 @@ from distdemo.cli.types import offer, one_of, unknown
 from distdemo.errors import UsageError
 from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find
 from distdemo.learn.records import ExampleList, Lesson, LessonFolder, PlayedStep, compare
+from distdemo.view.blocks import Block
+from distdemo.view.console import Signs
 from distdemo.view.format import plural
 
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
+BACK = "back"
 PROMPT = "Your prediction: "
 
 
@@ -74,21 +78,34 @@ def learn(session: Session, options: LearnOptions) -> Result:
         raise UsageError(what, "They are files.", "Try distdemo learn --write class --solutions.")
     if options.step is None and not session.is_interactive:
         return Result(ExampleList(tuple(STEPS.values())), view.steps_view)
-    first = 0 if options.step is None else _step_index(options.step)
-    steps = [*STEPS.values()][first:] if session.is_interactive else [[*STEPS.values()][first]]
-    played: list[PlayedStep] = []
     session.show(view.welcome)
-    for step in steps:
-        go_on = f"Enter continues with step {step.number}, {step.name}; q stops: "
-        if played and _ask(session, go_on) is None:
-            break
-        result = _play(session, step)
-        if result is None:
-            break
-        played.append(result)
-    following = steps[len(played)].name if len(played) < len(steps) else ""
-    lesson = Lesson(tuple(played), following)
+    lesson = _lesson(session, 0 if options.step is None else _step_index(options.step))
     return Result(lesson, view.lesson_view, is_shown=session.is_interactive)
+
+
+def _lesson(session: Session, first: int) -> Lesson:
+    """Play the steps from this index on until the learner stops; without a terminal, only one."""
+    from distdemo.learn import view
+
+    steps = [*STEPS.values()]
+    if not session.is_interactive:
+        steps = steps[: first + 1]
+    played: dict[int, PlayedStep] = {}  # by index: a step that is played again counts once
+    index = first
+    while index < len(steps):
+        current = index
+        typed = _play(session, steps[current], played)
+        if typed not in (None, BACK):
+            index += 1
+            if index < len(steps):
+                go_on = f"Enter continues with step {index + 1}, {steps[index].name}; q stops: "
+                typed = _ask(session, go_on, view.go_on_view)
+        if typed is None:
+            break
+        if typed == BACK:
+            index = max(current - 1, 0)
+    following = steps[index].name if index < len(steps) else ""
+    return Lesson(tuple(played[number] for number in sorted(played)), following)
 
 
 def _step_index(text: str) -> int:
@@ -104,7 +121,7 @@ def _write(session: Session, folder: Path, step: Example | None, *, solutions: b
     """Write the exercises and slides of a step, or all, and the notebook.
 
     Raises:
-        UsageError: The step has none, or the folder can't be written.
+        UsageError: The folder can't be written.
     """
     from distdemo.learn.folder import (
         check_new,
@@ -119,13 +136,6 @@ def _write(session: Session, folder: Path, step: Example | None, *, solutions: b
     exercises = exercises_of(step)
     steps = [*STEPS.values()] if step is None else [step]
     slides = [(each.number, command) for each in steps for command in each.slides]
-    if not (exercises or slides):
-        names = [each.name for each in STEPS.values() if each.slides or exercises_of(each)]
-        raise UsageError(
-            f"The step {steps[0].name} has no exercise and no slides.",
-            f"These have: {', '.join(names)}.",
-            "Try --write without a step.",
-        )
     files: dict[str, str | bytes] = {**exercise_files(exercises, solutions=solutions)}
     with session.waiting(f"drawing {plural(len(slides), 'slide')}"):
         for number, command in slides:
@@ -137,14 +147,45 @@ def _write(session: Session, folder: Path, step: Example | None, *, solutions: b
     return Result(record, folder_view)
 
 
-def _ask(session: Session, prompt: str) -> str | None:
-    """Ask for a line; None at the end of the input, or if the learner quits."""
+def _ask(
+    session: Session,
+    prompt: str,
+    help_view: Callable[[Signs], Iterable[Block]],
+    is_answer: Callable[[str], bool] = lambda _: False,
+) -> str | None:
+    """Ask for a line until it is empty, an answer, or `BACK`; without a terminal, return any line.
+
+    Args:
+        session: The session.
+        prompt: Text before what is typed.
+        help_view: View that replies to all other lines.
+        is_answer: Function that returns True for an answer.
+
+    Returns:
+        The line; None at the end of the input, or if the learner quits.
+    """
     typed = session.ask(prompt)
-    return None if typed is None or typed.lower() in QUIT else typed
+    while session.is_interactive and typed and not is_answer(typed):
+        if typed.lower() in QUIT:
+            return None
+        if typed.lower() == BACK:
+            return BACK
+        session.show(help_view)
+        typed = session.ask(prompt)
+    return typed
 
 
-def _play(session: Session, step: Example) -> PlayedStep | None:
-    """Show a step, ask for a prediction, and run its program; None if the learner stops."""
+def _play(session: Session, step: Example, played: dict[int, PlayedStep]) -> str | None:
+    """Show a step, ask for a prediction, and run its program unless the learner stops or goes back.
+
+    Args:
+        session: The session.
+        step: Step to play.
+        played: Steps by their index; this one is added.
+
+    Returns:
+        What the learner typed, as `_ask` returns it; without a terminal, text.
+    """
     from distdemo.launcher.torch_import import load_compiler
     from distdemo.learn import view
 
@@ -156,17 +197,20 @@ def _play(session: Session, step: Example) -> PlayedStep | None:
         load_compiler()
     from distdemo.learn.trial import try_example
 
-    prediction = _ask(session, PROMPT)
-    while session.is_interactive and prediction and compare(prediction, step.answer) is None:
-        session.show(partial(view.help_view, step))
-        prediction = _ask(session, PROMPT)
-    if prediction is None and session.is_interactive:
-        return None
+    prediction = _ask(
+        session,
+        PROMPT,
+        partial(view.help_view, step),
+        lambda typed: compare(typed, step.answer) is not None,
+    )
+    if session.is_interactive and prediction in (None, BACK):
+        return prediction
     with session.waiting(f"{step.name} on {step.world_size} ranks", world):
-        played = PlayedStep(step, try_example(step, world), prediction or "")
-    session.show(partial(view.result_view, played))
+        outcomes = try_example(step, world)
+    result = played[step.number - 1] = PlayedStep(step, outcomes, prediction or "")
+    session.show(partial(view.result_view, result))
     session.show(view.gap)
-    return played
+    return result.prediction
 
 
 # ------------------------------------------------------------------------------------- mistakes

@@ -12,8 +12,13 @@ from distdemo.encoding import derived
 from distdemo.learn.catalogue import Example, OutcomeKind
 
 _PART = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[a-z]\w*")
-_WORDS = {"hangs": "hangs", "hang": "hangs", "error": "error", "right": "right"}
-"""Words that an answer can consist of, as they are compared."""
+_OUTCOMES = {
+    "hangs": ("hang", "hung", "deadlock", "stuck", "wait", "block", "freez", "frozen"),
+    "error": ("error", "exception", "rais", "fail", "crash"),
+    "right": ("right", "correct"),
+}
+"""Outcomes that an answer can name, each with the beginnings of the words for it."""
+_NOT = ("no", "not", "never", "without")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +160,19 @@ class LessonFolder:
 
 
 def parse_answer(text: str) -> list[float | str]:
-    """Return the numbers of an answer, or its words if it has no numbers."""
-    parts = _PART.findall(text.lower().replace("−", "-"))
+    """Return the numbers of an answer, or the outcomes that it names if it has no numbers.
+
+    ``It waits: a deadlock`` names one outcome, and ``no error`` none.
+    """
+    parts = _PART.findall(text.lower().replace("−", "-").replace("n't", " not"))
     numbers: list[float | str] = [float(part) for part in parts if not part[0].isalpha()]
-    return numbers or [_WORDS[part] for part in parts if part in _WORDS]
+    if numbers or any(part in _NOT for part in parts):
+        return numbers
+    return [
+        outcome
+        for outcome, words in _OUTCOMES.items()
+        if any(part.startswith(words) for part in parts)
+    ]
 
 
 def compare(text: str, value: Any) -> bool | None:

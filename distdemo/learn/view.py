@@ -35,8 +35,10 @@ KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wr
 WELCOME = (
     "Each step shows a program and asks for the result. Type your prediction and press Enter: "
     "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
-    "without a prediction, ? shows how to type an answer, and q stops."
+    "without a prediction, ? shows how to type an answer, back returns to the previous step, and q "
+    "stops."
 )
+KEYS = "back returns to the previous step, and q stops."
 LEGEND = (
     "wrong: a wrong result without an error; aborts: the process ends without a traceback; "
     "right by luck: right here, but not everywhere.\n"
@@ -146,7 +148,12 @@ def step_view(step: Example, sign: Signs) -> Iterator[Block]:
 
 def help_view(step: Example, _: Signs) -> Iterator[Block]:
     """Yield the form of the answer."""
-    yield Paragraph(f"Type {step.form}. Enter alone runs the program, q stops.", colours.QUIET)
+    yield Paragraph(f"Type {step.form}. Enter alone runs the program, {KEYS}", colours.QUIET)
+
+
+def go_on_view(_: Signs) -> Iterator[Block]:
+    """Yield what can be typed between two steps."""
+    yield Paragraph(f"Enter alone continues, {KEYS}", colours.QUIET)
 
 
 def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:

@@ -14,6 +14,7 @@ from helpers import MARK, marked_processes, wait_until
 from processes import Start
 
 from distdemo.errors import UsageError
+from distdemo.interactive import ranks
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
 from distdemo.launcher import helper
@@ -151,6 +152,55 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
     assert source[carets.index("~") :] == "torch.ones(2) + torch.ones(3)"
     assert "RuntimeError" in error.text.splitlines()[3]  # no frames of ours
     assert world("dist.barrier()").ok
+
+
+@pytest.mark.parametrize(
+    ("source", "meant"),
+    [
+        ("allreduce(t)", "dist.all_reduce"),
+        ("all-reduce(t)", "dist.all_reduce"),
+        ("MPI_Allreduce(t)", "dist.all_reduce"),
+        ("alreduce(t)", "dist.all_reduce"),
+        ("t.all_reduce()", "dist.all_reduce"),
+        ("torch.all_gather([], t)", "dist.all_gather"),
+        ("dist.bcast(t, 0)", "dist.broadcast"),
+        ("sendrecv(t)", "dist.send or dist.recv"),
+        ("get_rank()", "dist.get_rank"),
+        ("eval('all' + 'reduce(t)')", "dist.all_reduce"),  # it isn't in this cell's text
+        ("nothing(t)", ""),
+        ("rank.all_reduce(t)", ""),  # what an int means is unknown
+        ("raise ValueError('all_reduce')", ""),
+    ],
+)
+def test_an_undefined_name_of_an_operation_is_answered(
+    world: Collected, source: str, meant: str
+) -> None:
+    world("t = torch.ones(2)")
+    (error,) = world(source).errors
+    last = error.text.splitlines()[-1]
+    assert last.endswith(f" Did you mean {meant}?") if meant else "Did you mean" not in last
+
+
+def test_output_is_sorted_by_rank_if_all_ranks_finish_soon(
+    world: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+for each in (2, 0, 1):
+    if rank == each:
+        print(rank, flush=True)
+    dist.barrier()"""
+    monkeypatch.setattr(ranks, "IN_ORDER_S", 1e6)
+    assert world(source).ok
+    assert [*world.printed] == [0, 1, 2]
+
+
+def test_output_of_a_cell_that_runs_on_is_shown_meanwhile(
+    world: Collected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    monkeypatch.setattr(world.ranks, "on_output", lambda *_: seen.touch())
+    wait = f"import pathlib\nwhile not pathlib.Path({str(seen)!r}).exists(): pass"
+    assert world(f"print('waits', flush=True)\n{wait}").ok
 
 
 def test_a_forked_child_ends_with_the_cell(world: Collected) -> None:

@@ -12,6 +12,8 @@ import pytest
 from golden import matches
 from processes import ESCAPES, Start
 
+from distdemo.interactive.command import meant_command, piped_statements
+
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 LESSON = """\
@@ -111,6 +113,65 @@ def test_a_line_that_is_meant_to_fail_is_a_failure_only_if_it_does_not_fail(star
     assert code == 1
     assert out.count("This is marked with # fails, but it succeeded.") == 1
     assert out.endswith("✗ 1 line failed, 4 failed as expected.\n")
+
+
+BROKEN = """\
+t = torch.ones(2) * rank
+if rank: print("runs")
+x = = 3
+dist.all_reduce(t)
+if rank:
+    y = 1
+    z = = 2
+else:
+    y = 3
+trace list
+help
+t
+"""
+
+
+def test_a_line_of_a_pipe_that_is_no_python_leaves_the_others(start: Start) -> None:
+    code, out, err = run(start, BROKEN, "-n", "2")
+    assert (code, err) == (1, "")
+    matches(HERE / "golden/broken.txt", out)
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("a\n\n# note\nb", ["a\n\n# note", "b"]),
+        ("a\nb b\nc", ["a", "b b", "c"]),
+        ("(a\nb\n%calls\nc", ["(a", "b", "%calls", "c"]),
+        ("for a in b\n    c\n\nd", ["for a in b\n    c", "d"]),
+        ("if a:\n    b\nelse c:\n    d\ne", ["if a:\n    b\nelse c:\n    d", "e"]),
+        ("a(\n  b\n) )\nc", ["a(\n  b\n) )", "c"]),
+        ("a\n  b\nc", ["a\n  b", "c"]),
+        ("  a\nb", ["  a", "b"]),
+        ('a b\nc d\n"""e\nf', ["a b", "c d", '"""e', "f"]),
+        ("a\nb\0\nc", ["a", "b\0", "c"]),
+        ("", []),
+    ],
+)
+def test_a_text_is_parted_into_statements(text: str, statements: list[str]) -> None:
+    assert [*piped_statements(text)] == statements
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("trace list", "%trace list"),
+        ("distdemo hello -n 2", "%hello -n 2"),
+        ("hello", "%hello"),
+        ("all-reduce --root 1", "%all-reduce --root 1"),
+        ("trace = 1 / 0", ""),
+        ("reduce = = 3", ""),
+        ("trace list\ntrace list", ""),
+        ("nothing at all", ""),
+    ],
+)
+def test_a_command_without_its_sign(line: str, meant: str) -> None:
+    assert meant_command(line) == meant
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

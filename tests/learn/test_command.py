@@ -77,7 +77,7 @@ def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyP
     for line, expected in {
         "learn rign": "There is no step 'rign'.",
         "learn 0": "There is no step '0'.",
-        "learn 17": "There is no step '17'.",
+        "learn 18": "There is no step '18'.",
         "learn --write /": "/ exists. Nothing is overwritten.",
         "learn ring --solutions": "--solutions requires --write FOLDER.",
         "mistakes shap": "There is no mistake 'shap'. Did you mean shape?",
@@ -116,19 +116,27 @@ def test_a_session_in_a_terminal(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "lesson.json"
     terminal = start.terminal("distdemo", "learn", "--output", str(file))
     for prompt, keys, expected in (
-        (PROMPT, "2 4 1", "Step 1 of 16 · hello"),
-        (NEXT, "", "✓ 2 4 1"),
-        (PROMPT, "?", "Step 2 of 16 · broadcast"),
+        (PROMPT, "2 4 1", "Step 1 of 17 · hello"),
+        (NEXT, "2 4 1", "✓ 2 4 1"),
+        (NEXT, "", "Enter alone continues, back returns to the previous step, and q stops."),
+        (PROMPT, "?", "Step 2 of 17 · broadcast"),
         (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
         (PROMPT, "[20 21]", "Type two numbers, such as 7 8."),
         (NEXT, "", "✗ Not quite. Answer: [10 11]."),
-        (PROMPT, "q", "Step 3 of 16 · scatter-gather"),
+        (PROMPT, "back", "Step 3 of 17 · scatter-gather"),
+        (PROMPT, "Back", "Step 2 of 17 · broadcast"),
+        (PROMPT, "back", "Step 1 of 17 · hello"),  # there is none before it
+        (PROMPT, "2 4 0", "Step 1 of 17 · hello"),
+        (NEXT, "", "✗ Not quite."),
+        (PROMPT, "10 11", "Step 2 of 17 · broadcast"),
+        (NEXT, "back", "✓ 10 11"),
+        (PROMPT, "q", "Step 1 of 17 · hello"),
     ):
         assert expected in terminal.wait_for(prompt)
         terminal.type(f"{keys}\n")
     assert terminal.end() == 0
     assert "2 steps played, 1 predicted right. Continue" in terminal.text
-    assert terminal.text.rstrip().endswith("scatter-gather.")
+    assert terminal.text.rstrip().endswith("learn hello.")
     assert "Step 1 of 16" not in terminal.text  # it was shown
     steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
     assert steps == ["hello", "broadcast"]

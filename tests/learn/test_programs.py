@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import re
+import runpy
 import shlex
+from math import inf, log2
 from typing import Any
 from unittest.mock import patch
 
@@ -18,9 +20,12 @@ from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
-from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example
+from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, STEPS, Example
+from distdemo.learn.folder import exercises_of
 from distdemo.learn.records import MistakeReport, PlayedStep, compare
 from distdemo.learn.view import BACKENDS, value_text
+from distdemo.schedules import find
+from distdemo.schedules.schedule import Schedule, by_formula, count
 from distdemo.view.console import Signs
 
 MPI = [pytest.mark.mpi, needs_mpi]
@@ -81,9 +86,11 @@ def test_headers_are_complete() -> None:
         sizes = [len(program.expected), *(len(program.documented(name)) for name in names)]
         assert {*sizes} == {program.world_size}, program.name
         assert program.why
+    for step in STEPS.values():
+        assert step.slides or exercises_of(step), step.name  # `learn STEP --write` has files
     for exercise in EXERCISES.values():
         assert len(exercise.hints) >= 3, exercise.name  # from vague to precise
-    assert len(EXERCISES) == len(MISTAKES) + 14  # no name twice
+    assert len(EXERCISES) == len(MISTAKES) + 15  # no name twice
 
 
 def test_the_numbers_of_the_parallel_steps_follow_their_formulas() -> None:
@@ -97,6 +104,29 @@ def test_the_numbers_of_the_parallel_steps_follow_their_formulas() -> None:
         for column, bubble in value.items():
             micro_batches = int(column.split()[0])
             assert bubble == (stages - 1) / (micro_batches + stages - 1)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+def test_the_size_for_which_ring_and_doubling_are_equal(ranks: int) -> None:
+    """Compare the costs in the step and the exercise with played schedules and with formulas."""
+    alpha, beta, size = 20_000, 1, 16 * ranks  # ns, ns per byte, bytes
+    played = []
+    for name in ("doubling", "ring"):
+        plan = Schedule.of(find("all_reduce", name), ranks, size // 4)
+        counts, *_ = count(plan, itemsize=4)
+        assert by_formula(plan, size) == counts
+        assert counts.serial_bytes == counts.sent_bytes  # what a rank sends takes the whole time
+        played.append([counts.rounds, counts.sent_bytes])
+    rounds = log2(ranks)
+    assert played == [[rounds, rounds * size], [2 * (ranks - 1), 2 * (ranks - 1) / ranks * size]]
+    (few, most), (many, less) = played
+    equal = (many - few) * alpha * size / ((most - less) * beta) if most > less else inf
+    solution = runpy.run_path(str(HERE / "exercises/solutions/latency.py"))
+    assert solution["equal_size"](alpha, beta, ranks) == pytest.approx(equal)
+    step = STEPS["latency"]
+    if ranks == step.world_size:
+        assert [value["equal at S"] for value in step.expected] == [equal] * ranks
+        assert [[value["doubling"], value["ring"]] for value in step.expected] == [played] * ranks
 
 
 def test_commands_to_try_exist() -> None:
@@ -119,11 +149,16 @@ def test_commands_to_try_exist() -> None:
         ("−3", -3.0, True),
         ("8 bytes", 8, True),
         ("It hangs.", "hangs", True),
+        ("deadlock", "hangs", True),
+        ("All ranks wait forever: a deadlock.", "hangs", True),
+        ("raises an exception", "error", True),
         ("2 1", [1, 2], False),
         ("right", "hangs", False),
         # another form is neither right nor wrong
         ("1 2 0", [1, 2], None),
         ("hangs, or right", "hangs", None),
+        ("it doesn't hang", "hangs", None),
+        ("no error", "error", None),
         ("?", 3, None),
         ("3", "hangs", None),
     ],

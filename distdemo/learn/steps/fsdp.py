@@ -20,7 +20,7 @@
 #   the forward pass and again for the backward pass, so it sends half as much again as DDP. While
 #   a layer is used, it is whole in memory.
 # commands: distdemo reduce-scatter -n 3
-# commands: distdemo bench all-gather,reduce-scatter -n 3
+# commands: distdemo bench all-gather,reduce-scatter -n 3 --sizes 64K,4M --budget 3
 import torch
 import torch.distributed as dist
 

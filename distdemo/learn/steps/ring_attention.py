@@ -18,7 +18,7 @@
 #   over the whole sequence gives. Real code also sends the next block while it computes, and keeps
 #   the largest score, so that exp() doesn't overflow.
 # commands: distdemo p2p --nonblocking
-# commands: distdemo bench all-reduce --algorithm all -n 4
+# commands: distdemo bench all-reduce --algorithm all -n 4 --sizes 1K,1M --budget 4
 import torch
 import torch.distributed as dist
 

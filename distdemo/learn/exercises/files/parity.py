@@ -1,4 +1,4 @@
-# number: 14
+# number: 15
 # title: Find a silent bug: a partial gradient (a program to repair)
 # hints: distdemo parity parity.py -n 2 compares the program with itself on one rank and names the
 #   first tensor that differs. What does (P) mean in its column?

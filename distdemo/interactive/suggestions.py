@@ -1,0 +1,51 @@
+"""Functions of torch.distributed that an undefined name means. A rank uses it after an error."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from distdemo import ops, words
+
+WORD = re.compile(r"[\w-]+")  # also all-reduce, which Python reads as a difference
+LIKENESS = 0.8  # of a typo and the name, from 0 to 1
+
+
+def suggestion(error: BaseException, source: str) -> str:
+    """Return what an undefined name probably means: ``dist.all_reduce``; empty if unknown.
+
+    Only the letters of a name count, and the names of MPI and NCCL are understood, as on the
+    command line: ``allreduce``, ``MPI_Allreduce``, ``torch.all_reduce``, ``dist.bcast``.
+
+    Args:
+        error: Exception of a cell.
+        source: Code of the cell.
+    """
+    if isinstance(error, AttributeError):
+        may_mean = error.obj is dist or error.obj is torch or isinstance(error.obj, torch.Tensor)
+    else:
+        may_mean = isinstance(error, NameError)
+    name = getattr(error, "name", None)
+    if not may_mean or not name:
+        return ""
+    typed = [word for word in WORD.findall(source) if name in word.split("-")]
+    found = next(filter(None, map(_functions, (*typed, name))), ())
+    return " or ".join(f"dist.{function}" for function in found)
+
+
+def _functions(name: str) -> tuple[str, ...]:
+    """Return the functions of torch.distributed that a name means."""
+    letters = words.letters(words.without_prefix(name))
+    for function in distributed_c10d.__all__:
+        if words.letters(function) == letters:
+            return (function,)
+    meant = ops.resolve(name)
+    if meant is None:
+        typos = difflib.get_close_matches(letters, map(words.letters, ops.NAMES), 1, LIKENESS)
+        return _functions(typos[0]) if typos else ()
+    _, form = meant
+    return tuple(dict.fromkeys(form.functions))
