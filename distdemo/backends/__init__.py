@@ -27,13 +27,37 @@ __all__ = [
     "default_backend",
     "has_gpu",
     "prepared",
+    "resolved",
     "versions_of",
 ]
 
 _ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
 
 REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
-"""Every backend by torch's name."""
+"""Every backend by torch's name. ``resolved`` adds those of the user's modules."""
+
+
+def resolved(text: str) -> str:
+    """Return the name of a backend. That of ``module:name`` is added to the registry.
+
+    Raises:
+        UsageError: The module can't be imported, or registers no such backend.
+    """
+    module, colon, name = text.rpartition(":")
+    if not colon:
+        return text
+    name = name.lower()
+    if any(backend.name == name for backend in _ALL):
+        raise UsageError(
+            f"--backend {text}: {name} is the name of another backend.",
+            "A module registers its backend under a name of its own.",
+            f"Try --backend {name}, without the module.",
+        )
+    if name not in REGISTRY:
+        from distdemo.backends.plugin import Plugin
+
+        REGISTRY[name] = Plugin(module, name)
+    return name
 
 
 def default_backend(world_size: int, device: str | None) -> Backend:
@@ -97,7 +121,7 @@ def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
     gpus = count_gpus()
     if gpus == 0:
         is_default = backend.devices[0] == world.device
-        option = f"--backend {backend.name}" if is_default else f"--device {world.device}"
+        option = f"--backend {backend.option}" if is_default else f"--device {world.device}"
         raise UsageError(f"{option} needs a GPU.", *why_none())
     if backend.rank_per_gpu and gpus < ranks:
         raise UsageError(

@@ -47,7 +47,7 @@ Value = TypeVar("Value")
 class Backend:
     """One backend of torch.distributed.
 
-    Class attributes:
+    Attributes:
         name: torch's name for it, such as ``gloo``.
         summary: One-line description.
         devices: Devices whose tensors it accepts; the first is the default. Objects are sent as
@@ -73,9 +73,9 @@ class Backend:
         accepts_shorter: True if a receive may get fewer elements than it expects.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    devices: ClassVar[tuple[str, ...]]
+    name: str
+    summary: str
+    devices: tuple[str, ...]
     dtypes: ClassVar[frozenset[str]]
     unsupported_reduce_ops: ClassVar[Mapping[str, str]] = {
         "premul_sum": "Only NCCL and MPI have premul_sum."
@@ -94,6 +94,11 @@ class Backend:
     buffers_sends: ClassVar[bool] = True
     orders_messages: ClassVar[bool] = False
     accepts_shorter: ClassVar[bool] = False
+
+    @property
+    def option(self) -> str:
+        """Value of ``--backend``."""
+        return self.name
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use the backend, or None if it can."""

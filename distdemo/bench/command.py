@@ -250,8 +250,8 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
         UsageError: There is no such backend, or only one is possible here.
     """
     size = session.world_size(options.world_size, 2)
+    names = [backends.resolved(word.strip()).lower() for word in options.backend.split(",")]
     choices = ("auto", *backends.REGISTRY)
-    names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
         if name not in choices:
             raise unknown("backend", choices, name)

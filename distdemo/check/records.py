@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from distdemo import backends
 from distdemo.backends.contract import Failure
 from distdemo.encoding import derived
 from distdemo.ops import REGISTRY
@@ -103,7 +104,8 @@ class CheckReport:
 
     def command(self, case: CaseResult) -> str:
         """Return the command line that runs only this case."""
-        return f"distdemo check --case {case.id} --backend {self.backend} --device {self.device}"
+        backend = backends.REGISTRY[self.backend].option
+        return f"distdemo check --case {case.id} --backend {backend} --device {self.device}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,10 +98,24 @@ def variant_option(default: str = "") -> Any:
     return choice("VARIANT", ("list", "single"), with_default(text, default))
 
 
+_BACKENDS = ("auto", *backends.REGISTRY)
+_known_backend = one_of(_BACKENDS)
+
+
+def parse_backend(value: str) -> str:
+    """Return the name of a backend; import the module of ``module:name``.
+
+    Raises:
+        BadValue: There is no such backend.
+        UsageError: The module can't be imported, or registers no such backend.
+    """
+    return backends.resolved(value.strip()) if ":" in value else _known_backend(value)
+
+
 # ------------------------------------------------------------------------------- annotated types
 
-_BACKENDS = ("auto", *backends.REGISTRY)
-_BACKEND = f"{', '.join(_BACKENDS)}. auto is nccl if every rank has a GPU, else gloo."
+_BACKEND = f"{', '.join(_BACKENDS)}, or module:name, which a module of yours registers. "
+_BACKEND += "auto is nccl if every rank has a GPU, else gloo."
 _DEVICE = "cpu or cuda; by default the one that suits the backend."
 _METHOD = f"{', '.join(METHODS)}. auto is the fastest safe one."
 _DTYPE = "Element type: torch's name, or a short one such as f32, bf16, i64."
@@ -109,7 +123,7 @@ _REDUCE_OP = f"{', '.join(REDUCTIONS)}. Also mean, and, or, xor."
 _PATTERN = "; ".join(map(": ".join, PATTERNS.items())) + "."
 
 WorldSize = Annotated[int | None, world_size_option()]
-Backend = Annotated[str, choice("NAME", _BACKENDS, _BACKEND)]
+Backend = Annotated[str, option(parse_backend, "NAME", _BACKEND, autocompletion=offer(_BACKENDS))]
 Device = Annotated[str | None, choice("DEVICE", ("cpu", "cuda"), _DEVICE, rich_help_panel=ADVANCED)]
 Timeout = Annotated[float | None, timeout_option()]
 StartMethod = Annotated[str, choice("METHOD", METHODS, _METHOD, rich_help_panel=ADVANCED)]

@@ -220,7 +220,7 @@ class Session:
             chosen = backends.REGISTRY[options.backend]
         if device is not None and device not in chosen.devices:
             raise UsageError(
-                f"--device {device} and --backend {chosen.name} can't be combined.",
+                f"--device {device} and --backend {chosen.option} can't be combined.",
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
@@ -228,7 +228,7 @@ class Session:
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
             raise UsageError(
-                f"--backend {chosen.name} can't be used {where}.",
+                f"--backend {chosen.option} can't be used {where}.",
                 "Its processes find each other through MPI's own launcher.",
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )
@@ -291,7 +291,7 @@ class Session:
             if reason is not None:
                 how = backend.how_to_install
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
-                raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
+                raise UsageError(f"--backend {backend.option} can't be used here.", reason, hint)
             backends.prepared(world, joined=place is not None)
 
     def start(

@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 
+from distdemo import backends
 from distdemo.calls.records import CallCount
 from distdemo.calls.text import calls_text
 from distdemo.cli.commands import COMMANDS, find_command
@@ -78,7 +79,7 @@ def shell(session: Session, options: ShellOptions) -> Result:
 
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
-    settings = Settings(size, world.backend)
+    settings = Settings(size, backends.REGISTRY[world.backend].option)
     on_output = None if session.shares_output else lambda *_: None
     lines = typed_lines() if session.is_interactive else piped_statements(session.read_input())
     with closing(Ranks(settings, on_output)) as ranks:

@@ -306,11 +306,11 @@ def _checked(settings: Settings) -> WorldSpec:
         DistdemoError: It can't be started.
     """
     from distdemo.api import check_world
-    from distdemo.backends import prepared
+    from distdemo.backends import prepared, resolved
 
     world = WorldSpec(
         settings.world_size,
-        settings.backend,
+        resolved(settings.backend),
         deadline=DEADLINE_S,
         start_method="fork",
         capture=True,
