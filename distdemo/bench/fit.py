@@ -151,6 +151,8 @@ def _fitted(spec: SeriesSpec, points: Sequence[Point]) -> FittedSeries:
     fits = []
     squares = {}
     for name in by_ranks[ranks[0]]:
+        if spec.algorithm not in ("", name):
+            continue  # the ranks ran another one
         paid = [
             (by_ranks[n][name].rounds, float(by_ranks[n][name].share) * size)
             for n, size, _ in points

@@ -71,6 +71,15 @@ def test_only_several_numbers_of_ranks_identify_the_algorithm() -> None:
         assert (series.fits[0].algorithm, series.ranks) == (first, ranks)
 
 
+def test_the_algorithm_that_the_ranks_ran_is_fitted() -> None:
+    series = series_of("all_reduce", "doubling", 4)
+    named = replace(series, spec=replace(series.spec, algorithm="doubling"))
+    (fitted,), _ = fit([recording("doubling.json", named)])
+    (only,) = fitted.fits
+    assert only.algorithm == "doubling"
+    assert only.alpha_s == pytest.approx(ALPHA, rel=1e-6)
+
+
 def test_many_ranks_are_predicted() -> None:
     report = make_report([run(2), run(4)], ranks=[1000], sizes=[1 << 20, 1 << 10])
     assert [one.size_bytes for one in report.predictions] == [1 << 10, 1 << 20]
