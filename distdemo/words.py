@@ -70,6 +70,8 @@ TABLE = (
     Word("rabenseifner", "halving-doubling", kind="algorithm"),
     Word("recursive-halving", "halving", kind="algorithm"),
     Word("tree", "binary-tree", kind="algorithm"),
+    Word("van-de-geijn", "scatter-all-gather", kind="algorithm"),
+    Word("two-tree, double-binary-tree", "double-tree", kind="algorithm"),
     Word(
         "-np, --np, --nproc, --nproc-per-node, --ntasks, --nranks, -g, --gpus, --ngpus",
         "--world-size",
@@ -118,8 +120,8 @@ TABLE = (
         "trace shows a collective round by round; --output ring.html plays it in a browser.",
     ),
     Word(
-        "tree, binary-tree, doubling, halving-doubling, recursive-doubling, rabenseifner, "
-        "butterfly, naive-ring, aggregator, parameter-server",
+        "tree, binary-tree, double-tree, doubling, halving-doubling, recursive-doubling, "
+        "rabenseifner, butterfly, naive-ring, aggregator, parameter-server",
         "distdemo trace --algorithm {}",
     ),
     Word(

@@ -18,6 +18,11 @@ CHAN = "Chan, Heimlich, Purkayastha, van de Geijn 2007"
 """Collective communication: theory, practice, and experience, CCPE 19(13)."""
 PATARASUK = "Patarasuk, Yuan 2009"
 """Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 69(2)."""
+RABENSEIFNER = "R. Rabenseifner, Optimization of Collective Reduction Operations, ICCS 2004"
+SANDERS = (
+    "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
+    "and scan, Parallel Computing 35(12), 2009"
+)
 BRUCK = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"
 """Efficient algorithms for all-to-all communications in multiport systems, IEEE TPDS 8(11)."""
 PJESIVAC = (

@@ -148,6 +148,33 @@ def chain_broadcast(n: int, chunks: int) -> Iterator[Round]:
     return shapes.pipeline(n, chunks)
 
 
+@algorithm(
+    BROADCAST,
+    "scatter-all-gather",
+    f"{THAKUR}, 4.2 (van de Geijn); {CHAN}",
+    Formulas(
+        Formula("lg n + n−1", lambda x: x.lg_n + x.n - 1),
+        shapes.TWICE_N1_PARTS,
+        Formula("3(n−1)/n·S", lambda x: 3 * (x.n - 1) / x.n),
+        Formula("(n−1 + b/n)S", lambda x: x.n - 1 + x.b / x.n),
+        shapes.TWICE_N1_PARTS,
+    ),
+    cut=lambda n: n,
+)
+def scatter_all_gather(n: int, _: int) -> Iterator[Round]:
+    """The root scatters n chunks down a tree, and a ring passes them on to all ranks.
+
+    The all-gather sends chunks also to ranks that have them, such as the root. Chunks held by each
+    of three ranks::
+
+        0 1 2   0 1 2   0 1 2   0 1 2   0 1 2  # rank 0
+                        1       0 1     0 1 2  # rank 1
+                2       2       1 2     0 1 2  # rank 2
+    """
+    yield from shapes.tree(n, phase="scatter")
+    yield from shapes.ring(n, 0, phase="all-gather")
+
+
 # ------------------------------------------------------------------------------- scatter and gather
 
 SCATTER = Goal("scatter", "root", "own", moved=True)

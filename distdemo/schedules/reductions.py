@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
 
 from distdemo.schedules import shapes
@@ -10,10 +11,13 @@ from distdemo.schedules.contract import (
     CHAN,
     PATARASUK,
     PJESIVAC,
+    RABENSEIFNER,
+    SANDERS,
     THAKUR,
     Formula,
     Formulas,
     Goal,
+    Move,
     Round,
     algorithm,
     masks,
@@ -131,8 +135,7 @@ def aggregator(n: int, chunks: int) -> Iterator[Round]:
 @algorithm(
     ALL_REDUCE,
     "binary-tree",
-    "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
-    "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)",
+    f"{SANDERS} (one tree, not pipelined)",
     Formulas(
         Formula("2t", lambda x: 2 * x.t),
         Formula("(1 + [n>2] + [n>4])S", lambda x: 1 + (x.n > 2) + (x.n > 4)),
@@ -170,6 +173,40 @@ def binary_tree(n: int, chunks: int) -> Iterator[Round]:
 
 @algorithm(
     ALL_REDUCE,
+    "double-tree",
+    f"{SANDERS}; NCCL 2.4 (double binary trees)",
+    Formulas(
+        Formula("4 lg n + 2C − 4", lambda x: 4 * x.lg_n + 2 * x.C - 4),
+        Formula("(1 + [n>2]/2 + [n>3]/2)S", lambda x: 1 + Fraction((x.n > 2) + (x.n > 3), 2)),
+        Formula("(2 + [n>2] + [n>3])S", lambda x: 2 + (x.n > 2) + (x.n > 3)),
+        shapes.TWICE_N1_S,
+        Formula("(4 lg n + 2C − 4)/C·S", lambda x: (4 * x.lg_n + 2 * x.C - 4) / x.C),
+    ),
+    cut=lambda n: min(n + n % 2, 16),
+)
+def double_tree(n: int, chunks: int) -> Iterator[Round]:
+    """Each half of the tensor goes up and down its own binary tree, chunk after chunk.
+
+    Leaves of one tree are in the middle of the other, so all ranks have work. A period is two
+    rounds. In period t, a link to a child at depth d of a tree of depth h passes on the chunk
+    number t − h + d of its half upwards, then t − d + 1 downwards.
+    """
+    links = shapes.double_tree(n, chunks)
+    deepest = max((link.depth for link in links), default=0)
+    for up in (True, False):
+        for time in range(2 * (deepest + chunks // 2 - 1) if links else 0):
+            period, half = divmod(time, 2)
+            moves: list[Move] = []
+            for link in links:
+                number = period - (deepest - link.depth if up else link.depth - 1)
+                if link.half == half and 0 <= number < len(link.chunks):
+                    ends = (link.child, link.parent) if up else (link.parent, link.child)
+                    moves.append((*ends, (link.chunks[number],)))
+            yield Round(moves, reduce=up, phase="up" if up else "down")
+
+
+@algorithm(
+    ALL_REDUCE,
     "doubling",
     f"{THAKUR}, 4.5 (recursive doubling)",
     Formulas(
@@ -199,7 +236,7 @@ def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
 @algorithm(
     ALL_REDUCE,
     "halving-doubling",
-    f"R. Rabenseifner, Optimization of Collective Reduction Operations, ICCS 2004; {THAKUR}, 4.5",
+    f"{RABENSEIFNER}; {THAKUR}, 4.5",
     Formulas(
         Formula("2 lg p + 2·[e>0]", lambda x: 2 * x.lg_p + 2 * (x.e > 0)),
         Formula("(2(p−1)/p + [e>0])S", lambda x: 2 * (x.p - 1) / x.p + (x.e > 0)),
@@ -222,9 +259,7 @@ def halving_doubling(n: int, chunks: int) -> Iterator[Round]:
         0 1 2 3: 1   2 3: 2   3: 4   2 3: 4   0 1 2 3: 4  # rank 3
     """
     yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
-    for bit in reversed(masks(chunks)):
-        blocks = partial(shapes.block, width=bit, chunks=chunks)
-        yield shapes.flip(n, bit, blocks, "halving", reduce=True, to=True)
+    yield from shapes.halve(n, chunks)
     for bit in masks(chunks):
         yield shapes.flip(n, bit, partial(shapes.block, width=bit, chunks=chunks), "doubling")
     yield from shapes.unfold(n, lambda _: range(chunks))
@@ -334,3 +369,33 @@ def chain_reduce(n: int, chunks: int) -> Iterator[Round]:
         2   2     2   2     2     2     2     2      # rank 2
     """
     return shapes.pipeline(n, chunks, up=True)
+
+
+@algorithm(
+    REDUCE,
+    "rabenseifner",
+    f"{RABENSEIFNER}; {THAKUR}, 4.5",
+    Formulas(
+        Formula("2 lg p + [e>0]", lambda x: 2 * x.lg_p + (x.e > 0)),
+        Formula("(3/2 − 1/p)S", lambda x: Fraction(3, 2) - 1 / x.p),
+        Formula("(3(p−1)/p + [e>0])S", lambda x: 3 * (x.p - 1) / x.p + (x.e > 0)),
+        Formula("(n−1 + lg p/2)S", lambda x: x.n - 1 + Fraction(x.lg_p, 2)),
+        Formula("(2(p−1)/p + [e>0])S", lambda x: 2 * (x.p - 1) / x.p + (x.e > 0)),
+    ),
+    cut=power,
+)
+def rabenseifner_reduce(n: int, chunks: int) -> Iterator[Round]:
+    """Halves, quarters, ... are exchanged and added, then the root gathers the sums.
+
+    The tensor is cut into p chunks. After the halving, rank r < p has chunk r complete.
+
+    Chunks that each of four ranks is still responsible for, and the number of contributions::
+
+        0 1 2 3: 1   0 1: 2   0: 4   0 1: 4   0 1 2 3: 4  # rank 0
+        0 1 2 3: 1   0 1: 2   1: 4                        # rank 1
+        0 1 2 3: 1   2 3: 2   2: 4   2 3: 4               # rank 2
+        0 1 2 3: 1   2 3: 2   3: 4                        # rank 3
+    """
+    yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
+    yield from shapes.halve(n, chunks)
+    yield from shapes.tree(chunks, up=True, phase="gather")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
 
 from distdemo.schedules.contract import Formula, Formulas, Move, Round, masks, power
 
@@ -52,7 +54,12 @@ def ring(n: int, first: int, *, reduce: bool = False, phase: str = "") -> Iterat
 
 
 def tree(
-    n: int, chunks: Sequence[int] = (), *, up: bool = False, reduce: bool = False
+    n: int,
+    chunks: Sequence[int] = (),
+    *,
+    up: bool = False,
+    reduce: bool = False,
+    phase: str = "",
 ) -> Iterator[Round]:
     """Yield the rounds of a binomial tree.
 
@@ -63,6 +70,7 @@ def tree(
         chunks: Chunks of every message; if empty, those of the ranks on the far side of the link.
         up: True to go from the leaves to the root, over the same links in reverse order.
         reduce: True if the receiver combines the message with what it holds.
+        phase: Phase of these rounds.
     """
     for m in masks(n) if up else reversed(masks(n)):
         links = [(near, near + m) for near in range(0, n - m, 2 * m)]
@@ -72,6 +80,7 @@ def tree(
                 for near, far in links
             ],
             reduce,
+            phase=phase,
         )
 
 
@@ -104,6 +113,85 @@ def pipeline(n: int, chunks: int, *, up: bool = False) -> Iterator[Round]:
         else:
             moves = [(link, link + 1, (step - link,)) for link in links]
         yield Round(moves, reduce=up)
+
+
+# ------------------------------------------------------------------------------------- double tree
+
+
+class Link(NamedTuple):
+    """Link of a tree: ranks, the child's depth, the chunks, and the half of a period (0 or 1)."""
+
+    child: int
+    parent: int
+    depth: int
+    chunks: Sequence[int]
+    half: int
+
+
+def double_tree(n: int, chunks: int) -> list[Link]:
+    """Return the links of two binary trees, each of which carries half of the chunks.
+
+    The second tree is the first one mirrored, so odd ranks are leaves of the first, and of the
+    second even ranks are, except rank 0, the root of both if n is odd. So no rank has more than two
+    children and two parents in both trees together. Links to the same parent, or from the same
+    child, are in different halves of a period (Sanders, Speck, Träff 2009, who colour them). The
+    trees are those of NCCL, ``src/graph/trees.cc``, which shifts the second by a rank if n is odd.
+    Six ranks::
+
+            0                 5
+            4                 1
+          ┌─┴─┐             ┌─┴─┐
+          2   5             3   0
+        ┌─┴─┐             ┌─┴─┐
+        1   3             4   2
+    """
+
+    def second(rank: int) -> int:
+        return (n - rank) % n if n % 2 else n - 1 - rank
+
+    parent = {rank: _parent(rank, n) for rank in range(1, n)}
+    depth = [0] * n
+    for rank in sorted(parent, key=lambda rank: -(rank & -rank)):  # parents first
+        depth[rank] = depth[parent[rank]] + 1
+    half = chunks // 2
+    parent = {rank: parent[rank] for rank in sorted(parent, key=depth.__getitem__)}
+    trees = [
+        [(c, u, depth[c], range(half)) for c, u in parent.items()],
+        [(second(c), second(u), depth[c], range(half, chunks)) for c, u in parent.items()],
+    ]
+    return _in_halves([link for links in zip(*trees, strict=True) for link in links])
+
+
+def _parent(rank: int, n: int) -> int:
+    """Return the parent of a rank, not 0, in the first tree: its lowest bit moves up by one."""
+    bit = rank & -rank
+    parent = (rank ^ bit) | (bit << 1)
+    return parent if parent < n else rank ^ bit
+
+
+def _in_halves(links: Sequence[tuple[int, int, int, Sequence[int]]]) -> list[Link]:
+    """Return the links with their halves, which alternate along each path of links.
+
+    At most two links share a child, and at most two a parent. The links are those of two trees in
+    turn, from the roots down. A path begins with its tree's half, so that both halves are in use.
+    """
+    sharing: dict[int, list[int]] = {place: [] for place in range(len(links))}
+    for ends in ([child for child, *_ in links], [parent for _, parent, *_ in links]):
+        by_rank: dict[int, list[int]] = {}
+        for place, rank in enumerate(ends):
+            by_rank.setdefault(rank, []).append(place)
+        for one, other in (places for places in by_rank.values() if len(places) == 2):
+            sharing[one].append(other)
+            sharing[other].append(one)
+    halves: dict[int, int] = {}
+    for start in sharing:
+        pending = [(start, start % 2)]
+        while pending:
+            place, half = pending.pop()
+            if place not in halves:
+                halves[place] = half
+                pending += [(other, 1 - half) for other in sharing[place]]
+    return [Link(*link, halves[place]) for place, link in enumerate(links)]
 
 
 # -------------------------------------------------------------------- beyond the largest power of 2
@@ -144,6 +232,13 @@ def flip(
     """
     moves = [(i, i ^ bit, chunks(i ^ bit if to else i)) for i in range(power(n))]
     return Round(moves, reduce, phase=phase)
+
+
+def halve(n: int, chunks: int) -> Iterator[Round]:
+    """Yield the rounds in which p ranks exchange and add halves, quarters, ... of p chunks."""
+    for bit in reversed(masks(chunks)):
+        blocks = partial(block, width=bit, chunks=chunks)
+        yield flip(n, bit, blocks, "halving", reduce=True, to=True)
 
 
 def block(rank: int, width: int, chunks: int, core: int = 0) -> list[int]:

@@ -1,8 +1,9 @@
 """The palette of all views: terminal, pictures, trace page, notebook and the docs' site.
 
 Colours of ranks and results are legible on black and on white, with a contrast of at least 3.8, and
-belong to xterm's 256 colours, which terminals don't redefine. No rank has the colour of a right or
-wrong result, not even on a terminal of 16 colours. No information is in the colour alone.
+belong to xterm's 256 colours, which terminals don't redefine. Any two ranks' colours differ by at
+least 20 (CIE76), those of neighbours by 30. No rank has the colour of a right or wrong result, not
+even on a terminal of 16 colours. No information is in the colour alone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ RANKS = (
     "#0087af",  # cyan
     "#af00ff",  # purple
     "#875faf",  # mauve
+    "#878700",  # olive
     "#d700d7",  # magenta
-    "#875fff",  # violet
 )
 """Colour of each source rank, the same in all tables and pictures; more ranks start over."""
 GOOD, BAD, DOUBTFUL = "#008700", "#d70000", "#af5f00"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -251,6 +252,27 @@ def test_nothing_stands_beyond_the_edge(open_page: Open) -> None:
         assert len(boxes) == n
         assert all(left >= 0 and right <= width for left, right, _, _ in boxes)
         assert not any(overlap(one, other) for at, one in enumerate(boxes) for other in boxes[:at])
+
+
+LABELS = """() => [...Array(trace.rounds).keys()].map((k) => {
+  trace.go(k + 1);
+  const boxes = (selector) => [...document.querySelectorAll(selector)].map((each) => {
+    const { left, right, top, bottom } = each.getBoundingClientRect();
+    return [left, right, top, bottom];
+  });
+  return [boxes(".rank"), boxes(".chip rect")];
+})"""
+
+
+@pytest.mark.parametrize(("op", "algorithm"), [("all_reduce", "doubling"), ("all_gather", "bruck")])
+def test_no_label_covers_a_rank_or_another_label(open_page: Open, op: str, algorithm: str) -> None:
+    for n, (width, height) in product((4, 8, 16), ((1280, 800), (400, 800), (1920, 1080))):
+        page = open_page(real(op, algorithm, n, n), width, height)
+        for at, (ranks, labels) in enumerate(page.evaluate(LABELS), start=1):
+            assert labels
+            for place, label in enumerate(labels):
+                others = [*ranks, *labels[:place]]
+                assert not any(overlap(label, other) for other in others), (n, width, at)
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> bool:

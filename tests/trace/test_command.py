@@ -35,6 +35,9 @@ NAMED = {
     "bruck": "all_gather · bruck",
     "broadcast -a binomial": "broadcast · tree",
     "-a Recursive_Doubling": "all_reduce · doubling",
+    "-a rabenseifner": "all_reduce · halving-doubling",
+    "broadcast -a van-de-geijn": "broadcast · scatter-all-gather",
+    "all-reduce -a double-binary-tree": "all_reduce · double-tree",
 }
 """Other names of algorithms, and an algorithm's name in place of the operation's."""
 
@@ -43,6 +46,8 @@ def test_other_names_of_algorithms_are_understood(command: Any) -> None:
     for line, title in NAMED.items():
         code, out, err = command("trace", *line.split(), "-n", "2")
         assert (code, out.startswith(title), len(err.splitlines())) == (0, True, 1), line
+    code, out, err = command("trace", "reduce", "-a", "rabenseifner", "-n", "2")
+    assert (code, out.startswith("reduce · rabenseifner"), err) == (0, True, "")
 
 
 def test_a_run_is_a_json_document(command: Any) -> None:

@@ -41,7 +41,7 @@ const LOW = 480; // height of a picture that fits most screens together with its
 const TALLEST = 860;
 const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
 const POINTS = 120; // sample points of its outline
-const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4]; // of a path, relative to the straight line
+const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4, 0.5, -0.55, 0.7, -0.75, 0.95, -1]; // of a path, relative to the straight line
 const FEW_RANKS = 8;
 const MOST_RANKS = { circle: 20, row: 40 };
 
@@ -224,15 +224,12 @@ function freeCurve(layout, from, to, twin) {
 
 // Leaving the picture is worse than crossing a card.
 function leavesPicture(curve, { width, height }) {
-  const [x, y] = pointOn(curve, 0.5);
-  return x < 0 || x > width || y < 0 || y > height ? DATA.n : 0;
+  const isOutside = ([x, y]) => x < 0 || x > width || y < 0 || y > height;
+  return pointsOf(curve).some(isOutside) ? DATA.n : 0;
 }
 
 function crosses(curve, { x, y, w, h }) {
-  return [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9].some((t) => {
-    const [u, v] = pointOn(curve, t);
-    return u > x - 6 && u < x + w + 6 && v > y - 6 && v < y + h + 6;
-  });
+  return pointsOf(curve).some(([u, v]) => u > x - 6 && u < x + w + 6 && v > y - 6 && v < y + h + 6);
 }
 
 function bentCurve(from, to, bend) {
@@ -252,6 +249,10 @@ function border(card, [x, y], further) {
   const half = [card.w / 2 + further, card.h / 2 + further];
   const share = Math.min(half[0] / Math.abs(dx || 1e-9), half[1] / Math.abs(dy || 1e-9));
   return [u + dx * share, v + dy * share];
+}
+
+function pointsOf(curve) {
+  return Array.from({ length: 19 }, (_, at) => pointOn(curve, (at + 1) / 20));
 }
 
 function pointOn([a, b, c], t) {
