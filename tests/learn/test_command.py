@@ -19,8 +19,16 @@ from processes import Start
 from distdemo import backends, ops
 from distdemo.errors import DistdemoError
 from distdemo.learn.catalogue import HERE, MISTAKES, STEPS, split_header
-from distdemo.learn.folder import slide_files, slide_name
+from distdemo.learn.folder import (
+    exercise_files,
+    exercises_of,
+    slide_files,
+    slide_name,
+    write_folder,
+)
 from distdemo.learn.records import Lesson, MistakeReport
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 # --------------------------------------------------------------------------------------- in a pipe
 
@@ -123,7 +131,7 @@ def test_every_operation_and_every_plan_has_its_slides() -> None:
         assert {*header.get("slides", ())} <= {*slides}, file  # the list is SLIDES
     for name in ops.REGISTRY:
         assert f"distdemo explain {name.replace('_', '-')}" in slides
-    page = (Path(__file__).parents[2] / "docs/teach.md").read_text(encoding="utf-8")
+    page = (DOCS / "teach.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+-\d+) \|.* \| `(.*)` \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) > 10  # two classes
     for minutes, command, named in rows:
@@ -134,6 +142,42 @@ def test_every_operation_and_every_plan_has_its_slides() -> None:
             assert slides[command] in shown, command
     named = re.findall(r"`(?:slides/)?(\d\d-[a-z][\w-]*)(?:\.html)?`", page)
     assert {*named} <= {*slides.values()}
+
+
+def shown_runs() -> dict[str, list[str]]:
+    """Return the outputs that pages show of programs in the folder, by command."""
+    outputs: dict[str, list[str]] = {}
+    for page in ("teach.md", "learn.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for block in re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                line, _, output = part.partition("\n")
+                if line.startswith(("distdemo parity", "distdemo run")):
+                    outputs.setdefault(line, []).append(output)
+    return outputs
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("line", shown_runs())
+def test_the_pages_show_the_real_output_of_programs_in_the_folder(
+    command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    folder = tmp_path / "class"
+    write_folder(folder, exercise_files(exercises_of(None), solutions=False))
+    monkeypatch.chdir(folder)
+    program = folder / line.split()[2]
+    for output in shown_runs()[line]:
+        is_edited = "model.module" in output  # students have removed DDP
+        if is_edited:
+            text = program.read_text(encoding="utf-8")
+            program.write_text(text.replace("model(tokens", "model.module(tokens"))
+        code, out, err = command(*line.split()[1:])
+        assert code == (1 if "✗" in output else 0)
+        in_order = sorted if line.startswith("distdemo run") else list  # ranks print in any order
+        lines = iter(in_order(out.splitlines()))
+        for shown in in_order(output.splitlines()):
+            assert shown == "..." or shown in lines, f"{shown} is missing in:\n{out}{err}"
 
 
 @pytest.mark.processes
