@@ -35,6 +35,46 @@ OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
 lost: it lost a peer or was stopped with the other ranks."""
 
+SLIDES = {
+    "hello": ("distdemo hello",),
+    "broadcast": ("distdemo explain broadcast", "distdemo broadcast --root 1"),
+    "scatter-gather": (
+        "distdemo explain scatter",
+        "distdemo scatter",
+        "distdemo explain gather",
+        "distdemo gather",
+    ),
+    "all-gather": ("distdemo explain all-gather", "distdemo all-gather"),
+    "all-reduce": (
+        "distdemo explain reduce",
+        "distdemo reduce",
+        "distdemo explain all-reduce",
+        "distdemo all-reduce",
+    ),
+    "ring": (
+        "distdemo explain p2p",
+        "distdemo p2p",
+        "distdemo trace --algorithm naive -n 3",
+        "distdemo trace --algorithm ring -n 3",
+        "distdemo trace list all-reduce -n 64 --sizes 1G",
+    ),
+    "mistakes": (
+        "distdemo explain barrier",
+        "distdemo mistakes rank-0-only",
+        "distdemo mistakes order",
+        "distdemo mistakes sum-not-mean",
+    ),
+    "ddp": ("distdemo train --mode ddp", "distdemo parity programs/train_ddp.py -n 2"),
+    "zero-1": ("distdemo explain reduce-scatter",),
+    "fsdp": ("distdemo parity programs/train_fsdp.py -n 2",),
+    "tensor-parallel": ("distdemo parity programs/train_tensor_parallel.py -n 2",),
+    "pipeline": ("distdemo parity programs/train_pipeline.py -n 2",),
+    "moe": ("distdemo explain all-to-all",),
+    "parity": ("distdemo parity parity.py -n 2  # fails",),
+}
+"""Commands whose pictures are the slides of a step; ``# fails`` if one is meant to fail. They run
+in the folder of the exercises. The plans of ``docs/teach.md`` name them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -118,13 +158,15 @@ def read_examples(folder: str) -> dict[str, Example]:
         header, code = split_header(file.read_text(encoding="utf-8"))
         if header:
             fields = {key: _value(types[key], texts) for key, texts in header.items()}
+            name = file.stem.replace("_", "-")
+            fields["slides"] = SLIDES.get(name, ()) if "question" in fields else ()
             broken = [line for line in code if not RIGHT.fullmatch(line)]
             wrong = [count for count, line in enumerate(broken, 1) if line.endswith(WRONG)]
             fields["program"] = "".join(f"{line.removesuffix(WRONG)}\n" for line in broken)
             if wrong:
                 fixed = [RIGHT.sub(r"\1\2", line) for line in code if not line.endswith(WRONG)]
                 fields |= {"wrong_lines": tuple(wrong), "repaired": "\n".join([*fixed, ""])}
-            examples.append(Example(name=file.stem.replace("_", "-"), **fields))
+            examples.append(Example(name=name, **fields))
     examples.sort(key=lambda example: example.number)
     return {example.name: example for example in examples}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +18,14 @@ from distdemo.view.console import Signs
 NOTEBOOK = "collectives.ipynb"
 COMMON = ("judge.py", "pytest.ini")
 """Files that all exercises share."""
+PROGRAMS = {
+    "ddp": "ddp",
+    "fsdp": "fsdp",
+    "tensor-parallel": "tensor_parallel",
+    "pipeline": "pipeline",
+}
+"""Programs to compare with one rank: names in ``examples/parity`` by exercise."""
+FAILS = "# fails"
 TEST = """\
 {goal}
 
@@ -63,6 +71,8 @@ def exercise_files(exercises: Iterable[Example], *, solutions: bool) -> dict[str
         else:
             files[test] = _text(test)
             table.append(f"| `{file}` | {exercise.title} |")
+        if program := PROGRAMS.get(exercise.name):
+            files[f"programs/train_{exercise.module}.py"] = example(f"parity/{program}.py")
         hints = (f"{number}. {hint}\n" for number, hint in enumerate(exercise.hints, 1))
         files[f"hints/{exercise.module}.md"] = "\n".join(hints)
         if solutions:
@@ -72,38 +82,68 @@ def exercise_files(exercises: Iterable[Example], *, solutions: bool) -> dict[str
     return {"README.md": readme, NOTEBOOK: example(NOTEBOOK), **files}
 
 
+def slide_name(number: int, command: str) -> str:
+    """Return the name of a slide without its suffix: ``06-trace-ring``.
+
+    Args:
+        number: Number of its step.
+        command: Command line.
+    """
+    words = command.partition(FAILS)[0].split()[1:]
+    names = (Path(word).stem for word in words if word[0].isalpha())
+    return f"{number:02}-{'-'.join(names)}"
+
+
 def slide_files(number: int, command: str) -> dict[str, str | bytes]:
     """Return the pictures of what a command shows, and its page, by path in the folder.
 
     Args:
         number: Number of its step.
-        command: Command line.
+        command: Command line, with ``# fails`` if it is meant to fail.
 
     Raises:
-        DistdemoError: The command failed.
+        DistdemoError: The command failed, or was meant to and didn't.
     """
     from distdemo.cli.app import function_of, result_of
     from distdemo.cli.commands import find_command
-    from distdemo.view.slide import draw_picture
+    from distdemo.view.slide import draw_slides
 
-    words = command.split()[1:]
-    result = result_of([*words, "--quiet"])
-    if not result.record.ok:
-        raise DistdemoError(f"{command} failed.", "It shows why.", "Run it alone.")
-    name = "-".join(word for word in words if word[0].isalpha())
-    kinds = ["svg", *["png"] * bool(find_spec("matplotlib"))]
+    line, fails, _ = command.partition(FAILS)
+    words = line.split()[1:]
+    with _exercise_folder():
+        result = result_of([*words, "--quiet"])
+    if result.record.ok is bool(fails):
+        what = f"{line.strip()} {'did not fail' if fails else 'failed'}."
+        raise DistdemoError(what, "It shows why.", "Run it alone.")
+    start = f"slides/{slide_name(number, command)}"
 
     def blocks(sign: Signs) -> Iterable[Block]:
         return without_details(result.view(result.record, sign))
 
-    draw = partial(draw_picture, title=command, blocks=blocks)
-    start = f"slides/{number:02}-{name}"
+    files: dict[str, str | bytes] = {}
+    for kind in ["svg", *["png"] * bool(find_spec("matplotlib"))]:
+        pictures = draw_slides(kind, line.strip(), blocks)
+        for page, picture in enumerate(pictures, 1):
+            files[f"{start}{f'-{page}' if len(pictures) > 1 else ''}.{kind}"] = picture
     exports = function_of(find_command(words)[0]).info.exports
-    pages = {suffix: make for suffix, make in exports.items() if suffix == ".html"}
-    return {
-        **{f"{start}.{kind}": draw(kind) for kind in kinds},
-        **{f"{start}{suffix}": page(result.record) for suffix, page in pages.items()},
-    }
+    if page_of := exports.get(".html"):
+        files[f"{start}.html"] = page_of(result.record)
+    return files
+
+
+@contextmanager
+def _exercise_folder() -> Iterator[None]:
+    """Change to a temporary folder with the exercises."""
+    from distdemo.launcher.process_tree import temporary_folder
+
+    here = Path.cwd()
+    with temporary_folder("distdemo-slides-") as folder:
+        write_folder(folder / "exercises", {**exercise_files(exercises_of(None), solutions=False)})
+        os.chdir(folder / "exercises")
+        try:
+            yield
+        finally:
+            os.chdir(here)
 
 
 def check_new(folder: Path) -> None:

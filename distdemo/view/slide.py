@@ -1,15 +1,17 @@
 """Draw a report as a picture: dark text on white, as SVG or PNG.
 
 Its font is the largest at which everything fits a slide of 1920 × 1080, and it ends where its
-content ends. A long report is higher. Lines are as high as the glyphs of frames in monospaced
-fonts, so frames meet. An SVG names fonts but fetches none.
+content ends. A long report is higher, or is cut at blank lines into several slides. Lines are as
+high as the glyphs of frames in monospaced fonts, so frames meet. An SVG names fonts but fetches
+none.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -26,6 +28,7 @@ from distdemo.view.foreign import printable
 WIDTH, HEIGHT = 1920, 1080  # pixels
 MARGIN = 40  # pixels at each edge, at least
 LARGEST, SMALLEST = 64.0, 20.0  # font sizes in pixels
+READABLE = 26.0  # font size in pixels that the last row can read: 33 lines on a slide
 COLUMNS = (80, 96, 120, 160)  # widths of the text that are tried
 ADVANCE = 0.602  # width of a character, relative to the font size: DejaVu Sans Mono and Menlo
 LEADING = 1.164  # height of a line, of the same fonts
@@ -59,21 +62,72 @@ def draw_picture(kind: str, title: str, blocks: Blocks) -> bytes:
         title: Title of an SVG, for readers who can't see it.
         blocks: Function that returns the blocks for a terminal's signs.
     """
-    fit = size = 0.0
+    return _draw(kind, title, _fitted_lines(blocks))
+
+
+def draw_slides(kind: str, title: str, blocks: Blocks) -> list[bytes]:
+    """Return one picture of a report, or several if its text would be too small to read.
+
+    Args:
+        kind: ``svg`` or ``png``.
+        title: Title of an SVG, for readers who can't see it.
+        blocks: Function that returns the blocks for a terminal's signs.
+    """
+    lines = _fitted_lines(blocks)
+    by_width, by_height = _largest_sizes(lines)
+    pages = [lines]
+    if min(by_width, by_height) < READABLE:
+        pages = _pages(_lines(blocks, COLUMNS[0]))
+    return [_draw(kind, title, page) for page in pages]
+
+
+def _pages(lines: Iterable[Line]) -> list[list[Line]]:
+    """Cut lines at blank ones, so that a page is readable where its paragraphs allow it."""
+    room = int((HEIGHT - 2 * MARGIN) / (LEADING * READABLE))
+    pages: list[list[Line]] = [[]]
+    for is_text, group in groupby(lines, lambda line: bool(_plain(line))):
+        paragraph = list(group)
+        if not is_text:
+            continue
+        page = pages[-1]
+        if page and len(page) + 1 + len(paragraph) > room:
+            pages.append(paragraph)
+        else:
+            page += [[], *paragraph] if page else paragraph
+    return pages
+
+
+def _fitted_lines(blocks: Blocks) -> list[Line]:
+    """Return the lines of the report at the width that allows the largest font."""
+    fit = 0.0
     lines: list[Line] = []
-    width = 0
     for columns in COLUMNS:
         candidate = _lines(blocks, columns)
-        widest = max((cell_len(_plain(line)) for line in candidate), default=1)
-        by_width = (WIDTH - 2 * MARGIN) / (ADVANCE * max(widest, 1))
-        by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, len(candidate)))
+        by_width, by_height = _largest_sizes(candidate)
         if min(by_width, by_height) > fit:
             fit = min(by_width, by_height)
-            size = min(LARGEST, by_width, max(SMALLEST, by_height))
             lines = candidate
-            width = round(ADVANCE * widest * size) + 2 * MARGIN
         if by_width < by_height:  # wider lines need a smaller font
             break
+    return lines
+
+
+def _largest_sizes(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return the largest font sizes at which lines fit the width and the height of a slide."""
+    by_width = (WIDTH - 2 * MARGIN) / (ADVANCE * _columns(lines))
+    by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, len(lines)))
+    return by_width, by_height
+
+
+def _columns(lines: Iterable[Line]) -> int:
+    return max(1, max((cell_len(_plain(line)) for line in lines), default=1))
+
+
+def _draw(kind: str, title: str, lines: Sequence[Line]) -> bytes:
+    """Return a picture of these lines in the largest font that fits."""
+    by_width, by_height = _largest_sizes(lines)
+    size = min(LARGEST, by_width, max(SMALLEST, by_height))
+    width = round(ADVANCE * _columns(lines) * size) + 2 * MARGIN
     height = round(LEADING * len(lines) * size) + 2 * MARGIN
     labels = _labels(lines, size)
     if kind == "svg":

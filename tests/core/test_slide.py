@@ -17,7 +17,7 @@ from distdemo.demo.explain import explain_op
 from distdemo.demo.view_picture import picture
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.colours import RANKS, of_rank
-from distdemo.view.slide import HEIGHT, MARGIN, WIDTH, draw_picture
+from distdemo.view.slide import HEIGHT, MARGIN, READABLE, WIDTH, draw_picture, draw_slides
 from distdemo.view.tables import Column, Grid
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -78,6 +78,21 @@ def test_text_is_as_large_as_the_slide_allows_and_a_long_report_is_higher() -> N
     assert height > 2 * HEIGHT
     assert width < WIDTH / 4
     assert texts(long)[-1] == "line 99"
+
+
+def test_a_long_report_is_cut_at_blank_lines_into_readable_slides() -> None:
+    parts = [Paragraph("\n".join(f"part {part} line {at}" for at in range(14))) for part in "abc"]
+    report = [block for part in parts for block in (part, Paragraph())]
+    first, second = draw_slides("svg", "", blocks(*report))
+    assert texts(first)[-1] == "part b line 13"
+    assert texts(second)[0] == "part c line 0"
+    for svg in (first, second):
+        assert font_size(svg) >= READABLE
+        assert picture_size(svg)[1] <= HEIGHT
+    (only,) = draw_slides("svg", "", blocks(*report[:3]))
+    assert only == draw_picture("svg", "", blocks(*report[:3]))
+    (whole,) = draw_slides("svg", "", blocks(*[Paragraph(f"line {at}") for at in range(40)]))
+    assert font_size(whole) < READABLE  # there is no place to cut it
 
 
 def test_every_explanation_is_legible_on_one_slide() -> None:

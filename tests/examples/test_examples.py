@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WRITTEN = {"mistakes.md", "learn.md"}  # pages with programs that distdemo writes for learners
+WRITTEN = {"mistakes.md", "learn.md", "teach.md"}  # with programs that distdemo writes
 FAULTY = {"absent.py", "ddp.py", "raises.py", "step.py", "swap.py", "waits.py"}
 
 
@@ -33,7 +33,11 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 def shown_runs() -> list[tuple[str, str]]:
     """Return the ``distdemo run`` lines that the pages show with their output, and the output."""
     prompt = "$ distdemo run "
-    shown = (block.partition("\n")[::2] for _, block in blocks("text") if block.startswith(prompt))
+    shown = (
+        block.partition("\n")[::2]
+        for page, block in blocks("text")
+        if page not in WRITTEN and block.startswith(prompt)
+    )
     return [(line.removeprefix(prompt), output) for line, output in shown]
 
 

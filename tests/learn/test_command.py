@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,19 @@ import pytest
 from json_schema import document_schema
 from processes import Start
 
-from distdemo import backends
-from distdemo.learn.catalogue import MISTAKES, STEPS
+from distdemo import backends, ops
+from distdemo.errors import DistdemoError
+from distdemo.learn.catalogue import HERE, MISTAKES, STEPS, split_header
+from distdemo.learn.folder import (
+    exercise_files,
+    exercises_of,
+    slide_files,
+    slide_name,
+    write_folder,
+)
 from distdemo.learn.records import Lesson, MistakeReport
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 # --------------------------------------------------------------------------------------- in a pipe
 
@@ -96,13 +107,86 @@ def test_the_folder_of_a_step_has_its_slides(command: Any, tmp_path: Path) -> No
     folder = tmp_path / "class"
     code, out, err = command("learn", "ring", "--write", str(folder), "--solutions")
     assert (code, err) == (0, "")
-    assert "1 exercise, 1 slide, the notebook and solutions. Start" in " ".join(out.split())
+    assert "1 exercise, 5 slides, the notebook and solutions. Start" in " ".join(out.split())
     assert json.loads((folder / "collectives.ipynb").read_text())["nbformat"] == 4
-    names = sorted(file.name for file in (folder / "slides").iterdir())
-    assert names == [f"06-trace-ring.{suffix}" for suffix in ("html", "png", "svg")]
-    assert "<title>distdemo trace --algorithm ring" in (folder / f"slides/{names[2]}").read_text()
-    assert (folder / f"slides/{names[1]}").read_bytes().startswith(b"\x89PNG")
+    files = {file.name: file for file in (folder / "slides").iterdir()}
+    for name in ("06-p2p.svg", "06-trace-list-all-reduce.png", "06-trace-ring.html"):
+        assert name in files
+    pages = sorted(name for name in files if re.fullmatch(r"06-trace-ring-\d.svg", name))
+    assert len(pages) > 1  # on one slide the text would be too small
+    assert "<title>distdemo trace --algorithm ring" in files[pages[0]].read_text()
+    assert files[pages[0].replace("svg", "png")].read_bytes().startswith(b"\x89PNG")
     assert "dist.isend" in (folder / "solutions/ring.py").read_text()
+
+
+def test_every_operation_and_every_plan_has_its_slides() -> None:
+    slides = {
+        command: slide_name(step.number, command)
+        for step in STEPS.values()
+        for command in step.slides
+    }
+    assert len({*slides.values()}) == len(slides)  # no picture overwrites another one
+    for file in (HERE / "steps").glob("*.py"):
+        header, _ = split_header(file.read_text(encoding="utf-8"))
+        assert {*header.get("slides", ())} <= {*slides}, file  # the list is SLIDES
+    for name in ops.REGISTRY:
+        assert f"distdemo explain {name.replace('_', '-')}" in slides
+    page = (DOCS / "teach.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+-\d+) \|.* \| `(.*)` \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 10  # two classes
+    for minutes, command, named in rows:
+        shown = re.findall(r"`(\d\d-\S+)`", named)
+        assert {*shown} <= {*slides.values()}, minutes
+        assert shown or command.startswith("pytest"), minutes
+        if command in slides:
+            assert slides[command] in shown, command
+    named = re.findall(r"`(?:slides/)?(\d\d-[a-z][\w-]*)(?:\.html)?`", page)
+    assert {*named} <= {*slides.values()}
+
+
+def shown_runs() -> dict[str, list[str]]:
+    """Return the outputs that pages show of programs in the folder, by command."""
+    outputs: dict[str, list[str]] = {}
+    for page in ("teach.md", "learn.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for block in re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                line, _, output = part.partition("\n")
+                if line.startswith(("distdemo parity", "distdemo run")):
+                    outputs.setdefault(line, []).append(output)
+    return outputs
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("line", shown_runs())
+def test_the_pages_show_the_real_output_of_programs_in_the_folder(
+    command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    folder = tmp_path / "class"
+    write_folder(folder, exercise_files(exercises_of(None), solutions=False))
+    monkeypatch.chdir(folder)
+    program = folder / line.split()[2]
+    for output in shown_runs()[line]:
+        is_edited = "model.module" in output  # students have removed DDP
+        if is_edited:
+            text = program.read_text(encoding="utf-8")
+            program.write_text(text.replace("model(tokens", "model.module(tokens"))
+        code, out, err = command(*line.split()[1:])
+        assert code == (1 if "✗" in output else 0)
+        in_order = sorted if line.startswith("distdemo run") else list  # ranks print in any order
+        lines = iter(in_order(out.splitlines()))
+        for shown in in_order(output.splitlines()):
+            assert shown == "..." or shown in lines, f"{shown} is missing in:\n{out}{err}"
+
+
+@pytest.mark.processes
+def test_a_slide_may_show_a_command_that_is_meant_to_fail() -> None:
+    (command,) = STEPS["parity"].slides
+    files = slide_files(16, command)
+    assert "is not reduced" in str(files["slides/16-parity-parity.svg"])
+    with pytest.raises(DistdemoError, match="did not fail"):
+        slide_files(1, "distdemo explain reduce  # fails")
 
 
 # ------------------------------------------------------------------------------------ in a terminal

@@ -67,6 +67,8 @@ def placements(document, name, kind):
             "tensor_parallel.py", "blocks.0.fc2", "output", ["S(batch)", "P"], marks=averaging
         ),
         ("megatron.py", "blocks.0.fc2.weight", "parameter", ["R", "S(1)"]),
+        ("fsdp.py", "0.shard", "gradient", ["S(0)"]),
+        ("pipeline.py", "layers.2.weight", "gradient", ["@2"]),
     ],
 )
 def test_every_tensor_of_an_example_is_explained(command, name, tensor, kind, placement):
