@@ -71,6 +71,7 @@ SLIDES = {
     "pipeline": ("distdemo parity programs/train_pipeline.py -n 2",),
     "moe": ("distdemo explain all-to-all",),
     "parity": ("distdemo parity parity.py -n 2  # fails",),
+    "latency": ("distdemo trace --algorithm doubling -n 4",),
 }
 """Commands whose pictures are the slides of a step; ``# fails`` if one is meant to fail. They run
 in the folder of the exercises. The plans of ``docs/teach.md`` name them."""

@@ -14,8 +14,6 @@
 #   times the same tensor.
 # commands: distdemo all-gather -n 3
 # commands: distdemo mistakes same-list
-# slides: distdemo explain all-gather
-# slides: distdemo all-gather
 import torch
 import torch.distributed as dist
 

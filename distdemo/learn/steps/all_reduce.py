@@ -17,8 +17,6 @@
 #   other ranks it may hold a partial result after reduce, so don't read it there.
 # commands: distdemo all-reduce --reduce-op max
 # commands: distdemo reduce --root 2
-# slides: distdemo explain all-reduce
-# slides: distdemo all-reduce
 import torch
 import torch.distributed as dist
 

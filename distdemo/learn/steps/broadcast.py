@@ -14,8 +14,6 @@
 #   ranks call broadcast, too: if one of them didn't, other ranks could wait for it forever.
 # commands: distdemo broadcast --root 2
 # commands: distdemo explain broadcast
-# slides: distdemo explain broadcast
-# slides: distdemo broadcast --root 1
 import torch
 import torch.distributed as dist
 

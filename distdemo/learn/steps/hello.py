@@ -14,7 +14,6 @@
 # why: Rank 2 of 4, and a count of 1: each rank has added 1 to its own variable. Ranks exchange data
 #   only where they call torch.distributed.
 # commands: distdemo hello -n 8
-# slides: distdemo hello
 import torch.distributed as dist
 
 

@@ -28,7 +28,6 @@
 # commands: distdemo bench p2p --pattern ring -n 4 -e 1M --budget 3 -o round.json
 # commands: distdemo bench fit round.json
 # commands: distdemo bench -n 4 --algorithm ring,doubling --sizes 4K,64K,1M --budget 5
-# slides: distdemo trace --algorithm doubling -n 4
 import torch
 import torch.distributed as dist
 

@@ -20,7 +20,6 @@
 #   another: input_split_sizes and output_split_sizes are for that.
 # commands: distdemo all-to-all -n 3
 # commands: distdemo explain all-to-all
-# slides: distdemo explain all-to-all
 import torch
 import torch.distributed as dist
 

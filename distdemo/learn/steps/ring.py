@@ -21,7 +21,6 @@
 #   many ranks there are.
 # commands: distdemo p2p --pattern ring -n 4
 # commands: distdemo trace --algorithm ring -n 4
-# slides: distdemo trace --algorithm ring -n 3
 import torch
 import torch.distributed as dist
 

@@ -17,8 +17,6 @@
 #   too. All ranks call both functions, but only the root has totals.
 # commands: distdemo scatter --root 1
 # commands: distdemo gather --root 1
-# slides: distdemo explain scatter
-# slides: distdemo scatter
 import torch
 import torch.distributed as dist
 

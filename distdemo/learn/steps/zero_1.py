@@ -20,7 +20,6 @@
 #   reduce_scatter followed by an all_gather.
 # commands: distdemo reduce-scatter -n 3
 # commands: distdemo explain reduce-scatter
-# slides: distdemo explain reduce-scatter
 import torch
 import torch.distributed as dist
 
