@@ -122,7 +122,7 @@ def test_a_drawing_takes_the_options_that_change_the_call():
 def test_details_are_printed_with_verbose(command):
     shown = command("hello", "-n", "2")[1] + command("scatter", "-n", "2")[1]
     more = command("hello", "-n", "2", "-v")[1] + command("scatter", "-n", "2", "--verbose")[1]
-    for detail in ("Started by", "Last to start"):
+    for detail in ("Started by", "Last to start", " Time │"):
         assert detail not in shown
         assert detail in more
 
