@@ -85,7 +85,7 @@ TABLE = (
     Word("--json", "--format=json", kind="option"),
     Word("--no-sanitize", "--sanitize=off", kind="option"),
     Word("--standalone", "--launcher=local", kind="option"),
-    Word("--numel, --count, --size", "--shape", kind="option"),
+    Word("--numel, --elements, --count, --size", "--shape", kind="option"),
     Word("--iterations, --repeat", "--iters", kind="option"),
     Word("--ranks, --num-ranks, --processes, --workers", "-n", kind="similar"),
     Word("--ranks, --members, --only-ranks", "--group", kind="similar"),
@@ -93,7 +93,8 @@ TABLE = (
     Word("--source, --sender, --from", "--src", kind="similar"),
     Word("--dest, --receiver, --to, --peer", "--dst", kind="similar"),
     Word("--input, --data, --tensor, --fill", "--values", kind="similar"),
-    Word("--single, --list", "--variant", kind="similar"),
+    Word("--single", "--variant", kind="similar"),
+    Word("--bytes", "--sizes", kind="similar"),
     Word("--late, --delay, --slow", "--straggler", kind="similar"),
     # to learn and to teach
     Word(

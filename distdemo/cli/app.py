@@ -125,7 +125,7 @@ class Command(TyperCommand):
         meant = [declared(word, self.flags) for word in args[:end]]
         meant = [
             f"{flag}={IMPLIED_VALUES[flag]}"
-            if flag in IMPLIED_VALUES and not self._takes(flag, following)
+            if flag in IMPLIED_VALUES and flag in self.flags and not self._takes(flag, following)
             else flag
             for flag, following in zip(meant, [*meant[1:], ""], strict=False)
         ]

@@ -57,14 +57,20 @@ def unknown_option(option: str, context: Any, arguments: Sequence[str]) -> Usage
     for other in () if close else similar:
         for line in typed.corrected(name, other):
             return UsageError(what, why or _help_of(name, other), f"Try {line}.")
+    if words.is_own_hint(option) and not (similar or why):
+        return UsageError(what, *(suggestion(option) or ()))
     if similar or close:
         return UsageError(what, why, f"Did you mean {listing([*similar, *close], 'or')}?")
     if why:
         return UsageError(what, " ".join(context.get_usage().split()), why)
-    answer = suggestion(option) if words.is_own_hint(option) else typed.elsewhere()
+    answer = typed.elsewhere() or suggestion(option)
+    if (
+        answer is not None and answer[1] == f"Try {context.command_path}."
+    ):  # the line lacks only this
+        answer = None
     purpose = context.command.help.partition("\n")[0].replace("\\[", "[")
     by_default = (f"{name}: {purpose}", f"{context.command_path} --help lists its options.")
-    return UsageError(what, *(answer or suggestion(option) or by_default))
+    return UsageError(what, *(answer or by_default))
 
 
 def _help_of(name: str, flag: str) -> str:
