@@ -64,9 +64,7 @@ def unknown_option(option: str, context: Any, arguments: Sequence[str]) -> Usage
     if why:
         return UsageError(what, " ".join(context.get_usage().split()), why)
     answer = typed.elsewhere() or suggestion(option)
-    if (
-        answer is not None and answer[1] == f"Try {context.command_path}."
-    ):  # the line lacks only this
+    if answer is not None and answer[1] == f"Try {context.command_path}.":  # typed already
         answer = None
     purpose = context.command.help.partition("\n")[0].replace("\\[", "[")
     by_default = (f"{name}: {purpose}", f"{context.command_path} --help lists its options.")
