@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 CALL_PREFIXES = ("torch.distributed.", "torch.", "dist.", "reduceop.", "mpi_", "nccl")
 """Prefixes of the names of calls, dtypes and reduce ops in torch, MPI and NCCL."""
-Kind = Literal["command", "flag", "operation", "algorithm", "option", "hint"]
-"""What a word is used as. A flag is typed as a command, before the words that it belongs to. Only a
-hint isn't understood: its command line is suggested."""
+Kind = Literal["command", "flag", "operation", "algorithm", "option", "similar", "hint"]
+"""What a word is used as. A flag is typed as a command, before the words that it belongs to. Two
+kinds aren't understood, only suggested: an option that is similar, and a hint's command line."""
 
 
 def letters(name: str) -> str:
@@ -33,7 +33,8 @@ class Word(NamedTuple):
     """Words with one meaning.
 
     Attributes:
-        names: The words, separated by commas; one that begins with a dot is a file's suffix.
+        names: The words, separated by commas; one that begins with a dot is a file's suffix, a
+            hint that begins with dashes is only an option.
         instead: What to type instead; ``{}`` is the word as typed. An option applies only to
             commands that have it, an algorithm to operations that have none of the typed name.
         answer: What there is instead, as a sentence; by default the help of the command.
@@ -73,7 +74,8 @@ TABLE = (
     Word("van-de-geijn", "scatter-all-gather", kind="algorithm"),
     Word("two-tree, double-binary-tree", "double-tree", kind="algorithm"),
     Word(
-        "-np, --np, --nproc, --nproc-per-node, --ntasks, --nranks, -g, --gpus, --ngpus",
+        "-np, --np, --nproc, --nprocs, --nproc-per-node, --num-processes, --ntasks, --nranks, -g, "
+        "--gpus, --ngpus",
         "--world-size",
         kind="option",
     ),
@@ -85,6 +87,17 @@ TABLE = (
     Word("--json", "--format=json", kind="option"),
     Word("--no-sanitize", "--sanitize=off", kind="option"),
     Word("--standalone", "--launcher=local", kind="option"),
+    Word("--numel, --elements, --count, --size", "--shape", kind="option"),
+    Word("--iterations, --repeat", "--iters", kind="option"),
+    Word("--ranks, --num-ranks, --processes, --workers", "-n", kind="similar"),
+    Word("--ranks, --members, --only-ranks", "--group", kind="similar"),
+    Word("--src, --dst, --source, --dest, --owner", "--root", kind="similar"),
+    Word("--source, --sender, --from", "--src", kind="similar"),
+    Word("--dest, --receiver, --to, --peer", "--dst", kind="similar"),
+    Word("--input, --data, --tensor, --fill", "--values", kind="similar"),
+    Word("--single", "--variant", kind="similar"),
+    Word("--bytes", "--sizes", kind="similar"),
+    Word("--late, --delay, --slow", "--straggler", kind="similar"),
     # to learn and to teach
     Word(
         "quickstart, start, intro, demo, getting-started, init_process_group, get_rank, "
@@ -125,8 +138,13 @@ TABLE = (
         "distdemo trace --algorithm {}",
     ),
     Word(
-        "algorithm, algorithms, algo, algos, cost, costs, formula, formulas, complexity, list",
+        "algorithm, algorithms, algo, algos, cost, costs, formula, formulas, complexity",
         "distdemo trace list",
+    ),
+    Word(
+        "list, ls, commands, all-ops",
+        "distdemo explain",
+        "explain lists the operations, trace list the algorithms, mistakes the bugs.",
     ),
     Word(
         "collective, collectives, operation, operations, op",
@@ -168,9 +186,9 @@ TABLE = (
     # programs and launchers
     Word(".py", "distdemo run {}"),
     Word(
-        "torchrun, launch, launcher, elastic, spawn, script, program, fsdp, fsdp2, fully_shard, "
-        "hsdp, deepspeed, megatron, lightning, accelerate, dtensor, device_mesh, init_device_mesh, "
-        "debug, debugger, sanitize, sanitizer, detect, mismatch",
+        "torchrun, launch, launcher, elastic, spawn, script, program, deepspeed, megatron, "
+        "lightning, accelerate, dtensor, device_mesh, init_device_mesh, debug, debugger, sanitize, "
+        "sanitizer, detect, mismatch",
         "distdemo run train.py -n 4",
     ),
     Word(
@@ -181,6 +199,52 @@ TABLE = (
     Word(
         "ddp, DistributedDataParallel, data-parallel, dataparallel, gradients",
         "distdemo train",
+    ),
+    Word(
+        "fsdp, fsdp2, fully_shard, hsdp, zero, zero-2, zero-3, sharding",
+        "distdemo learn fsdp",
+        "learn has the steps fsdp and zero-1; run and parity take your own program.",
+    ),
+    Word(
+        "zero-1, ZeroRedundancyOptimizer, sharded-optimizer",
+        "distdemo learn zero-1",
+        "learn has a step on it; run and parity take your own program.",
+    ),
+    Word(
+        "tp, tensor-parallel, tensor-parallelism, column-parallel, row-parallel",
+        "distdemo learn tensor-parallel",
+        "learn has a step on it; run and parity take your own program.",
+    ),
+    Word(
+        "pp, pipeline, pipeline-parallel, gpipe, 1f1b, microbatch",
+        "distdemo learn pipeline",
+        "learn has a step on it; run and parity take your own program.",
+    ),
+    Word(
+        "moe, experts, expert-parallel, ring-attention, context-parallel, sequence-parallel",
+        "distdemo learn",
+        "learn has steps on them: moe and ring-attention.",
+    ),
+    Word(
+        "--lr, --learning-rate, --momentum, --weight-decay, --optimizer, --batch-size, --batch, "
+        "--model, --layers, --hidden, --data, --dataset",
+        "distdemo parity train.py -n 4",
+        "train's model, data and optimizer are fixed; parity compares your own training.",
+    ),
+    Word(
+        "--tag, --tags",
+        "distdemo shell",
+        "p2p sends one message, without a tag; in shell, dist.send(t, 1, tag=7) has one.",
+    ),
+    Word(
+        "--seed, --random",
+        "distdemo all-reduce --values 1,2 --values 3,4",
+        "Inputs of operations aren't random; the option --values sets them, once per rank.",
+    ),
+    Word(
+        "--warmup, --warmup-iters",
+        "distdemo bench all-reduce",
+        "bench warms up by itself, then repeats a call until its median is steady.",
     ),
     Word(
         "profile, profiler, timeline, perfetto, record",
@@ -249,12 +313,12 @@ BENCHMARK = Word(
 )
 """Hint for the programs of nccl-tests and OSU: ``all_reduce_perf``, ``osu_allreduce``."""
 HINTS = {
-    name if name.startswith(".") else letters(name): word
+    name if name.startswith((".", "--")) else letters(name): word
     for word in TABLE
     if word.kind == "hint"
     for name in word.names.split(", ")
 }
-"""Hints by the letters of the words, or by the suffix of a file."""
+"""Hints by the letters of the words, by an option with its dashes, or by the suffix of a file."""
 MOST = 4
 """Names that one beginning can mean."""
 LEAST = 3
@@ -271,8 +335,29 @@ def meanings(*kinds: Kind) -> dict[str, str]:
     }
 
 
+def spelled(option: str) -> str:
+    """Return an option as the table spells it: ``--Batch_size`` is ``--batch-size``."""
+    return option.lower().replace("_", "-")
+
+
+def is_own_hint(option: str) -> bool:
+    """Return True if the table has a hint for this option, and not only for such a word."""
+    return option.startswith("--") and spelled(option) in HINTS
+
+
+def other_options(option: str) -> list[str]:
+    """Return the options that one of this name may mean, in the order of the table."""
+    name = spelled(option)
+    kinds = ("option", "similar")
+    words = (word for word in TABLE if word.kind in kinds and name in word.names.split(", "))
+    return [word.instead for word in words]
+
+
 def hint(name: str) -> Word | None:
     """Return the hint for a name of another tool or of a wish, or None."""
+    if is_own_hint(name):
+        return HINTS[spelled(name)]
+    name = name.lstrip("-")
     bare = without_prefix(name)
     measured = bare.removeprefix("osu_").removesuffix("_perf")
     for typed in (name, bare, measured):

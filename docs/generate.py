@@ -63,6 +63,11 @@ def other_names() -> Iterator[str]:
     yield "\nNames of algorithms: " + "; ".join(
         f"`{typed}` is `{meaning}`" for typed, meaning in words.meanings("algorithm").items()
     )
+    yield "\nSimilar options are only suggested: " + "; ".join(
+        f"{', '.join(f'`{name}`' for name in word.names.split(', '))} may mean `{word.instead}`"
+        for word in words.TABLE
+        if word.kind == "similar"
+    )
     yield "\nOther names that people know are no commands. The answer names the command line:\n"
     yield "| Typed | Answer |"
     yield "|---|---|"

@@ -17,10 +17,12 @@ from distdemo.cli.commands import (
     COMMANDS,
     END,
     MORE,
+    OF_OPERATION,
     PANELS,
     PROGRAM,
     PROGRAMS,
     find_command,
+    find_operation,
     subcommands,
 )
 from distdemo.cli.contract import Result
@@ -35,8 +37,10 @@ IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls"}
 """Values of options that may be left out."""
 _OPTIONS = words.meanings("option")
 _OPS = {op.command: op for op in ops.REGISTRY.values()}
+_EXPLAINED = {f"explain {name}": op for name, op in _OPS.items()}
 _PLACES = {
     **dict.fromkeys(_OPS, "demo.command:command_of"),
+    **dict.fromkeys(_EXPLAINED, "demo.command:explain_of"),
     "bench links": "bench.command:links",
     "bench compare": "bench.command_files:compare",
     "bench fit": "bench.command_files:fit",
@@ -121,7 +125,7 @@ class Command(TyperCommand):
         meant = [declared(word, self.flags) for word in args[:end]]
         meant = [
             f"{flag}={IMPLIED_VALUES[flag]}"
-            if flag in IMPLIED_VALUES and not self._takes(flag, following)
+            if flag in IMPLIED_VALUES and flag in self.flags and not self._takes(flag, following)
             else flag
             for flag, following in zip(meant, [*meant[1:], ""], strict=False)
         ]
@@ -173,6 +177,11 @@ class Commands(TyperGroup):
         if name in COMMANDS:
             typed = args[: len(args) - len(rest)]
             ctx.meta[UNDERSTOOD] = " ".join(typed), " ".join([name, *flags])
+            named = find_operation(rest) if name in OF_OPERATION else None
+            if named is not None:
+                word, op, flags, rest = named
+                ctx.meta[UNDERSTOOD] = word, " ".join([op, *flags])
+                name = f"{name} {op}"
             return name, typer_command(name), [*flags, *rest]
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
@@ -216,7 +225,8 @@ def function_of(name: str) -> Any:
     """Return the function of a command. Those of the ops are made by one function."""
     own = f"{name.replace(' ', '.')}.command:{name.rsplit(maxsplit=1)[-1]}"
     place = _imported(f"distdemo.{_PLACES.get(name, own)}")
-    return place(_OPS[name]) if name in _OPS else place
+    op = (_OPS | _EXPLAINED).get(name)
+    return place if op is None else place(op)
 
 
 def records_of(name: str) -> list[type]:
@@ -251,7 +261,7 @@ def typer_command(name: str) -> Any:
         help=text,
         epilog="\n\n".join([function.info.epilog, *more]),
         context_settings={"help_option_names": ["--help", "-h"], "allow_extra_args": True},
-    )(runnable(name, function))
+    )(runnable(name if name in COMMANDS else name.split(maxsplit=1)[0], function))
     made: Any = typer.main.get_command(single)
     for param in made.params:
         param.help = _escaped(param.help or "")
@@ -283,6 +293,8 @@ def declared(word: str, flags: Sequence[str]) -> str:
         return word
     same = {words.letters(flag): flag for flag in flags if flag.startswith("--")}
     meant = _OPTIONS.get(name.replace("_", "-"), "")
+    if any(flag.startswith(name) for flag in flags):  # --size may be a typo of --sizes
+        meant = ""
     if name.startswith("--"):
         meant = same.get(words.letters(name), meant)
     return f"{meant}{equals}{value}" if meant.partition("=")[0] in flags else word

@@ -17,6 +17,8 @@ END = "--"
 """Word that the program's arguments follow, for ``PROGRAMS``."""
 PROGRAMS = ("run", "parity")
 """Commands that take a program with its arguments."""
+OF_OPERATION = ("explain",)
+"""Commands that take the options of the operation that their line names."""
 
 PANELS: dict[str, dict[str, str]] = {
     LEARN: {
@@ -78,6 +80,21 @@ def find_command(args: Sequence[str]) -> tuple[str, list[str], list[str]]:
         return name, [], rest
     op, form = resolved
     return op.command, form.flags.split(), rest
+
+
+def find_operation(args: Sequence[str]) -> tuple[str, str, list[str], list[str]] | None:
+    """Return the operation that arguments name, or None.
+
+    Returns:
+        The word as typed, its operation's command, options that are implied, and the rest.
+    """
+    end = args.index(END) if END in args else len(args)
+    named = [at for at, word in enumerate(args[:end]) if ops.resolve(word) is not None]
+    named.sort(key=lambda at: ops.find(args[at]) is None)  # "ring" can be the value of --pattern
+    for at in named:
+        command, flags, _ = find_command([args[at]])
+        return args[at], command, flags, [*args[:at], *args[at + 1 :]]
+    return None
 
 
 def suggestion(name: str, *, is_close: bool = False) -> tuple[str, str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,9 +12,9 @@ import typer
 
 from distdemo import signals, words
 from distdemo.cli.app import app, requested
-from distdemo.cli.commands import COMMANDS, PROGRAMS, find_command, suggestion
 from distdemo.cli.runner import envelope
-from distdemo.cli.types import BadValue
+from distdemo.cli.types import BadValue, ParserError
+from distdemo.cli.unknown_option import unknown_option
 from distdemo.errors import (
     ALL_EXITED,
     EXIT_FAILED,
@@ -27,11 +26,6 @@ from distdemo.errors import (
     UsageError,
 )
 from distdemo.text import cut
-from distdemo.view.format import listing
-
-# Typer bundles click or imports it, depending on its release. Either way the third ancestor of
-# BadParameter is the base class of the parser's errors.
-_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -70,7 +64,7 @@ def _run_command(arguments: list[str]) -> int:
         error = raised
     except (KeyboardInterrupt, typer.Abort, Terminated) as stop:
         error = DistdemoError(signals.what_stopped(stop), ALL_EXITED)
-    except _ParserError as raised:
+    except ParserError as raised:
         error = _usage_error(raised, arguments)
     except BrokenPipeError:
         raise
@@ -113,30 +107,12 @@ def _usage_error(error: Any, arguments: list[str]) -> UsageError:
         return error.usage_error()
     context: Any = getattr(error, "ctx", None)
     if hasattr(error, "possibilities"):  # those of NoSuchOption
-        return _unknown_option(error.option_name, context, arguments)
+        return unknown_option(error.option_name, context, arguments)
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     if context is None:  # the parser names no command only then
         why = 'Write the value after a space or "=".'
         return UsageError(message, why, "distdemo COMMAND --help lists its options.")
     return UsageError(message, *_usage(context))
-
-
-def _unknown_option(option: str, context: Any, arguments: list[str]) -> UsageError:
-    """Return the error for an option that the command doesn't have."""
-    what = f"{context.command_path} has no option {option}."
-    if context.parent is None:
-        commands = [word for word in arguments if find_command([word])[0] in COMMANDS][:1]
-        rest = [word for word in arguments if word not in commands]
-        line = shlex.join(["distdemo", *(commands or ["hello"]), *rest])
-        return UsageError(what, "Options follow the command.", f"Try {line}.")
-    usage, hint = _usage(context)
-    separator = 'Put your program\'s options after "--".' if context.info_name in PROGRAMS else ""
-    near = words.closest(option, context.command.flags)
-    if near:
-        return UsageError(what, separator, f"Did you mean {listing(near, 'or')}?")
-    if separator:
-        return UsageError(what, usage, separator)
-    return UsageError(what, *(suggestion(option.lstrip("-")) or (usage, hint)))
 
 
 def _usage(context: Any) -> tuple[str, str]:

@@ -224,7 +224,7 @@ class OutputOptions(Options):
         typer.Option(
             "--verbose",
             "-v",
-            help="Print more: start method, versions, last ranks.",
+            help="Print more: start method, versions, times, last ranks.",
             rich_help_panel=OUTPUT,
         ),
     ] = False

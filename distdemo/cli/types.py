@@ -27,6 +27,9 @@ MAX_RANKS = 1_000_000
 MAX_NUMBER = 10**12
 MAX_DIGITS = 20
 MAX_BYTES = 1 << 60
+ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+"""Base class of the parser's errors. Typer bundles click or imports it, depending on its release;
+either way this is the third ancestor of `BadParameter`."""
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _RANKS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

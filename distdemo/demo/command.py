@@ -1,6 +1,7 @@
 """The op commands such as ``distdemo all-reduce``, ``hello``, ``ops`` and ``explain``.
 
-Each op's command is generated, with a record that has exactly the options of the op.
+Each op's command is generated, with a record that has exactly the options of the op. So is the
+one that explains it, which has those that change the call.
 """
 
 from __future__ import annotations
@@ -9,19 +10,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from distdemo import files, ops
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import SizeOptions, WorldOptions, world_size_option
+from distdemo.cli.options import Options, WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, unknown_call
-from distdemo.demo.options import OpOptions, make_request, make_spec, options_of
+from distdemo.demo.options import (
+    CallOptions,
+    OpOptions,
+    check_defined,
+    compose,
+    make_request,
+    make_size,
+    make_spec,
+    options_of,
+)
+from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.ops.spec import OpSpec
 
 VIEW = "distdemo.demo.view"
+EXPLANATION = "distdemo.demo.records:Explanation"
 EXAMPLES = {
     "splits": "-n 3 --splits 1,0,2",
     "straggler": "--straggler 2:0.5",
@@ -110,10 +123,9 @@ def list_ops() -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(SizeOptions):
-    """Options of ``distdemo explain``: the operation, and what its picture shows."""
+class ExplainOptions(Options):
+    """Options of ``distdemo explain`` without an operation, or with an unknown one."""
 
-    world_size: Annotated[int | None, world_size_option("4, for p2p 2")] = None
     name: Annotated[
         str | None,
         typer.Argument(
@@ -123,38 +135,56 @@ class ExplainOptions(SizeOptions):
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingOptions(CallOptions):
+    """Options of ``distdemo explain OP``, in addition to those of OP's call."""
+
     code: Annotated[
         bool, typer.Option("--code", help="Print a program that makes the call, for torchrun.")
     ] = False
 
 
 @command(
-    epilog="Try: distdemo explain; distdemo explain scatter; distdemo explain isend; distdemo "
-    "explain scatter --code",
-    record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
+    epilog="Try: distdemo explain; distdemo explain scatter; distdemo explain p2p --nonblocking; "
+    "distdemo explain scatter --code",
+    record=f"{EXPLANATION} distdemo.demo.records:OpList",
 )
-def explain(session: Session, options: ExplainOptions) -> Result:
+def explain(options: ExplainOptions) -> Result:
     """List the operations, or draw one: data, moves, cost.
 
     The drawing shows what each rank holds before and after, what moves where, and the usual
-    mistake. An operation's own option --explain draws it with its other options.
+    mistake. It takes OP's options that change the call, and --code: explain OP --help lists them.
     """
-    from distdemo.demo.explain import explain_op
-    from distdemo.demo.view_picture import code_view, picture
-
     if options.name is None:
         return list_ops()
-    resolved = ops.resolve(options.name)
-    if resolved is None:
-        known = [op.command for op in ops.REGISTRY.values()]
-        raise unknown_call("operation", known, options.name)
-    op, form = resolved
-    session.understood(options.name, f"{op.command} {form.flags}".strip())
-    chosen: Any = form.options
-    size = options.world_size or op.default_size(chosen.get("pattern"))
-    spec = make_spec(op, options_of(op)(**chosen), max(size, op.smallest_world))
-    explanation = explain_op(op, spec)
-    if options.code:
+    known = [op.command for op in ops.REGISTRY.values()]
+    raise unknown_call("operation", known, options.name)
+
+
+def explain_of(op: Op) -> Callable[..., Result]:
+    """Return the command that draws an op, with the options of the op's call."""
+
+    def run(session: Session, options: DrawingOptions) -> Result:
+        from distdemo.demo.explain import explain_op
+        from distdemo.demo.view_picture import code_view, picture
+
+        spec = make_spec(op, options, make_size(op, options, session))
+        check_defined(op, spec)
+        explanation = explain_op(op, spec)
+        if not options.code:
+            return Result(explanation, picture)
+        others = sorted(options.given - {"code"})
+        if others:
+            raise UsageError(
+                f"--code can't be combined with --{others[0].replace('_', '-')}.",
+                f"The program is one for all: it calls {op.form(OpSpec(op.name)).call}.",
+                f"Try distdemo explain {op.command} --code.",
+            )
         program = files.example(f"ops/{op.name}.py")
         return Result(replace(explanation, code=program), code_view)
-    return Result(explanation, picture)
+
+    run.__doc__ = f"{op.doc.summary}\n\nDraws {op.doc.call.replace('{OP}', 'SUM')}"
+    run.__annotations__ = {"session": Session, "options": compose(op, DrawingOptions)}
+    return command(epilog=f"Try: distdemo {op.command}", record=EXPLANATION)(run)

@@ -31,6 +31,9 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
     form = op.form(spec)
     call = op.doc.call if form == op.all_forms[0] else f"dist.{form.call}"
+    if spec.async_op and "async_op" in op.takes:
+        call = call.removesuffix(")") if "(" in call else f"{call}(..."
+        call = f"{call}{'' if call.endswith('(') else ', '}async_op=True)"
     doc = replace(
         op.doc,
         call=call.replace("{OP}", (spec.reduce_op or "sum").upper()),

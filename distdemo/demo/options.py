@@ -1,4 +1,4 @@
-"""Options of the op commands, and the spec that they ask for.
+"""Options of the op commands and of ``explain``, and the spec that they ask for.
 
 ``options_of`` composes the record of one op from a mixin per setting that the op may take.
 ``make_spec`` turns it into the call. Errors that can be found without torch are raised here.
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,6 +23,7 @@ from distdemo.cli.options import (
     Options,
     Pattern,
     ReduceOp,
+    SizeOptions,
     WorldOptions,
     count,
     option,
@@ -43,6 +44,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.encoding import pickled_size
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.ops.reduction import why_undefined
 from distdemo.ops.spec import Call, Number, OpSpec, object_text
 from distdemo.ops.values import footprint
 from distdemo.view.format import plural
@@ -80,12 +82,18 @@ def parse_straggler(text: str) -> Straggler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpOptions(WorldOptions):
-    """Options of every op."""
+class CallOptions(SizeOptions):
+    """Options of every call, whether it runs or is only drawn."""
 
     group: Annotated[
         Numbers | None, option(parse_ranks, "RANKS", "Run on these ranks only: 0,2 or 1-3.")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpOptions(CallOptions, WorldOptions):
+    """Options of every op that runs."""
+
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
@@ -169,13 +177,19 @@ class ObjectsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarrierOptions(Options):
-    """A late rank, and the barrier that names it."""
+class StragglerOptions(Options):
+    """A late rank."""
 
     straggler: Annotated[
         Straggler | None,
         option(parse_straggler, "RANK:SECONDS", "Delay this rank."),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoredOptions(Options):
+    """The barrier that names late ranks."""
+
     monitored: Annotated[
         bool,
         typer.Option("--monitored", help="Use monitored_barrier, which names the late ranks."),
@@ -205,15 +219,29 @@ _MIXINS: tuple[type, ...] = (
     UnevenOptions,
     SplitsOptions,
     ObjectsOptions,
-    BarrierOptions,
+    StragglerOptions,
+    MonitoredOptions,
 )
 """Mixins of options that an op takes all or none of, in the order of help."""
 
 
-@cache
 def options_of(op: Op) -> type[OpOptions]:
-    """Return the record of an op's options, with the op's own defaults in their help."""
+    """Return the record of the options of an op that runs."""
+    made: type[OpOptions] = compose(op, OpOptions)
+    return made
+
+
+@cache
+def compose(op: Op, base: type[CallOptions]) -> Any:
+    """Return the record of an op's options, with the op's own defaults in their help.
+
+    Args:
+        op: Op that is called.
+        base: Options that every op has. Without those of a world, no rank starts, so none is late.
+    """
+    runs = issubclass(base, WorldOptions)
     mixins = [mixin for mixin in _MIXINS if {field.name for field in fields(mixin)} <= op.takes]
+    mixins = [mixin for mixin in mixins if runs or mixin is not StragglerOptions]
     size = f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}"
     own: list[tuple[str, Any, Any]] = [
         ("world_size", Annotated[int | None, world_size_option(size)], None)
@@ -229,9 +257,9 @@ def options_of(op: Op) -> type[OpOptions]:
         text = f"Rank that {does}; a group rank if there is a group."
         root = count(text, 0, MAX_RANKS, "--root", f"--{op.root_is}", metavar="RANK")
         own.append(("root", Annotated[int, root], 0))
-    bases = (OpOptions, *reversed(mixins), WorldOptions)  # the fields of the last base come first
-    made = make_dataclass(f"{op.name}_options", own, bases=bases, frozen=True, kw_only=True)
-    return cast("type[OpOptions]", made)
+    # The fields of the last base come first.
+    bases = (base, *reversed(mixins), WorldOptions if runs else SizeOptions)
+    return make_dataclass(f"{op.name}_options", own, bases=bases, frozen=True, kw_only=True)
 
 
 # --------------------------------------------------------------------------------------- the spec
@@ -243,9 +271,7 @@ def make_request(op: Op, options: OpOptions, session: Session) -> tuple[OpSpec, 
     Raises:
         UsageError: An option can't be used.
     """
-    why = f"{op.command} needs two ranks: a rank can't send to itself."
-    default = _default_size(op, options)
-    world_size = session.world_size(options.world_size, default, op.smallest_world, why)
+    world_size = make_size(op, options, session)
     world = session.world(world_size, options)
     spec = make_spec(op, options, world_size)
     session.check_memory(world, footprint(op, spec) * session.ranks_here(world_size) // world_size)
@@ -256,14 +282,20 @@ def make_request(op: Op, options: OpOptions, session: Session) -> tuple[OpSpec, 
     return spec, world
 
 
-def _default_size(op: Op, options: OpOptions) -> int:
-    """Return the number of ranks that have values or sizes, or the op's own default."""
+def make_size(op: Op, options: CallOptions, session: Session) -> int:
+    """Return the number of ranks; by default of those with values or sizes, or the op's own.
+
+    Raises:
+        UsageError: The number is too small.
+    """
     rows = getattr(options, "values", None) or getattr(options, "sizes", None) or ()
     own = op.default_size(getattr(options, "pattern", None))
-    return len(rows) if len(rows) > 1 and options.group is None else own
+    default = len(rows) if len(rows) > 1 and options.group is None else own
+    why = f"{op.command} needs two ranks: a rank can't send to itself."
+    return session.world_size(options.world_size, default, op.smallest_world, why)
 
 
-def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
+def make_spec(op: Op, options: CallOptions, world_size: int) -> OpSpec:
     """Return the spec of the call: its form, group, root and partners, and its data.
 
     Args:
@@ -284,7 +316,7 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
     if isinstance(options, PairOptions):
         call["src"], call["dst"] = _pair(options, size, of)
         call["async_op"] = options.nonblocking
-    if isinstance(options, BarrierOptions) and options.straggler is not None:
+    if isinstance(options, StragglerOptions) and options.straggler is not None:
         check_rank("--straggler", options.straggler.rank, size, of)
         call["straggler"], call["straggler_delay_s"] = options.straggler
     if "variant" in call:
@@ -296,6 +328,20 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
         flag = f"--{name.removesuffix('_op')}"
         raise _clash(flag, form.flags, f"{form.call} doesn't have it.")
     return _with_data(op, spec, options) if isinstance(options, DataOptions) else spec
+
+
+def check_defined(op: Op, spec: OpSpec) -> None:
+    """Raise `UsageError` for a call that no backend has, such as the average of integers."""
+    reasons = {backend.name: backend.reason(op, spec) for backend in backends.REGISTRY.values()}
+    if None in reasons.values():
+        return
+    undefined = spec.reduce_op and why_undefined(DTYPES[spec.dtype].kind, spec.reduce_op)
+    raise UsageError(
+        f"No backend can do {op.command} of {spec.dtype}"
+        + (f" by {spec.reduce_op}." if spec.reduce_op else "."),
+        undefined or " ".join(dict.fromkeys(filter(None, reasons.values()))),
+        "Try another --dtype" + (" or --reduce-op." if spec.reduce_op else "."),
+    )
 
 
 def _members(group: Numbers, world_size: int) -> tuple[int, ...]:
@@ -333,7 +379,7 @@ def _clash(one: str, other: str, why: str) -> UsageError:
     return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
 
 
-def _uneven_fields(options: OpOptions, size: int) -> dict[str, Any]:
+def _uneven_fields(options: CallOptions, size: int) -> dict[str, Any]:
     """Return the spec's fields with unequal lengths, or {} if all are equal.
 
     More backends support unequal parts in a single tensor than in a list.

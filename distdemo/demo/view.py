@@ -39,6 +39,9 @@ FOLDS = {"Host", "Command", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
 """Columns that are empty for a rank that makes no call, that are right-aligned, whose cells may
 wrap, and which narrow tables lack."""
+DETAILS = {"Time"}
+"""Columns that only --verbose prints. The time of one call says little of a machine: it includes a
+rank's wait for other ranks and for a core."""
 NEXT = "Next: distdemo learn, step by step; or distdemo scatter, any operation."
 """Last line of the first command that people try."""
 SOFTWARE = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
@@ -136,7 +139,7 @@ def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
 def _grid(rows: Sequence[Cells]) -> Grid:
     """Return a grid with the column names of the first row."""
     columns = [
-        Column(name, name in RIGHT, name in FOLDS, int(name in DROPPED))
+        Column(name, name in RIGHT, name in FOLDS, int(name in DROPPED), name in DETAILS)
         for name in (rows[0] if rows else ())
     ]
     return Grid(columns, [list(row.values()) for row in rows])

@@ -203,5 +203,6 @@ EXERCISES = {**read_examples("exercises/files"), **MISTAKES}
 
 
 def find(examples: Mapping[str, Example], text: str) -> Example | None:
-    """Return the example with this name, in any case and with either dash."""
-    return examples.get(text.lower().replace("_", "-"))
+    """Return the example with this number or name, in any case and with either dash."""
+    numbered = {str(example.number): example for example in examples.values()}
+    return numbered.get(text) or examples.get(text.lower().replace("_", "-"))

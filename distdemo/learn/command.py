@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from distdemo import backends
+from distdemo import backends, words
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
@@ -20,7 +20,7 @@ from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find
 from distdemo.learn.records import ExampleList, Lesson, LessonFolder, PlayedStep, compare
 from distdemo.view.blocks import Block
 from distdemo.view.console import Signs
-from distdemo.view.format import plural
+from distdemo.view.format import listing, plural
 
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
@@ -110,8 +110,7 @@ def _lesson(session: Session, first: int) -> Lesson:
 
 def _step_index(text: str) -> int:
     """Return the position of the step with this name or number."""
-    numbers = {str(step.number): name for name, step in STEPS.items()}
-    step = find(STEPS, numbers.get(text, text))
+    step = find(STEPS, text)
     if step is None:
         raise unknown("step", STEPS, text)
     return step.number - 1
@@ -224,7 +223,7 @@ class MistakesOptions:
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="Mistake to run. [default: list all]",
+            help="Name of the mistake, or its number in the list. [default: list all]",
             autocompletion=offer(MISTAKES),
         ),
     ] = None
@@ -257,7 +256,8 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
         return Result(ExampleList(tuple(MISTAKES.values())), view.mistakes_view)
     mistake = find(MISTAKES, options.name)
     if mistake is None:
-        raise unknown("mistake", MISTAKES, options.name)
+        raise _unknown_mistake(options.name)
+    session.understood(options.name, mistake.name)
     asked = WorldOptions(backend=options.backend, timeout=DEADLINE_S)
     world = session.world(mistake.world_size, asked)
     with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", world):
@@ -266,3 +266,14 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
         report = try_mistake(mistake, backends.prepared(world))
     errors = tuple(map(Error, report.problems))
     return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
+
+
+def _unknown_mistake(text: str) -> UsageError:
+    """Return the error for an unknown mistake; those with a finding of this kind are meant."""
+    error = unknown("mistake", MISTAKES, text)
+    kind = words.letters(text)
+    found = [each.name for each in MISTAKES.values() if words.letters(each.finding) == kind]
+    if not (error.why and kind and found):  # without a reason, a name is close
+        return error
+    names = f"The sanitizer's finding is {kind} in {listing(found)}."
+    return UsageError(error.what, names, f"Try distdemo mistakes {found[0]}.")

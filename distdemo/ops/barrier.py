@@ -27,7 +27,7 @@ class Barrier(Op):
             {"monitored": True},
             {"monitored": True},
             frozenset({"async_op"}),
-            "A barrier with a timeout that names the ranks that didn't arrive.",
+            "A barrier with a timeout that names the ranks that didn't arrive (gloo only).",
         ),
     )
     is_barrier = True
@@ -37,7 +37,8 @@ class Barrier(Op):
         when="Let one rank download or write a file before the other ranks read it; align ranks "
         "before timing.",
         mistake="Calling it on some ranks only, for example inside `if rank == 0:`. These ranks "
-        "wait until the timeout; monitored_barrier names the missing ones.",
+        "wait until the timeout. gloo's monitored_barrier names a missing rank; with "
+        "wait_all_ranks=True it names all.",
         call="dist.barrier()",
     )
 

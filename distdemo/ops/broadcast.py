@@ -28,7 +28,7 @@ class Broadcast(Op):
     doc = OpDoc(
         summary="Every rank gets a copy of the root's tensor.",
         when="Start all ranks from the same weights, or send one rank's decision to all.",
-        mistake="Calling it only on the root. The root waits for the other ranks until the "
+        mistake="Calling it only on the root. The root may wait for the other ranks until the "
         "timeout. Every rank must call broadcast, with the same src.",
         call="dist.broadcast(tensor, src=root)",
     )

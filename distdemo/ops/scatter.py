@@ -32,8 +32,8 @@ class Scatter(Op):
     doc = OpDoc(
         summary="The root sends a different piece of its data to each rank.",
         when="Distribute the parts of a batch or a matrix that one rank has read.",
-        mistake="Passing scatter_list on every rank. Only the root passes one, other ranks pass "
-        "None, and every rank passes a tensor to receive into.",
+        mistake="Passing scatter_list on every rank, which raises an error on all but the root. "
+        "Other ranks pass None, and every rank passes a tensor to receive into.",
         call="dist.scatter(tensor, pieces if rank == root else None, src=root)",
     )
 

@@ -27,6 +27,7 @@ from distdemo.launcher.local import sends
 from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.proofs import loss_difference
 from distdemo.train.records import (
+    BUCKET_MIB,
     CLASSES,
     FEATURES,
     HIDDEN,
@@ -48,8 +49,6 @@ Gradients = Sequence[torch.Tensor]
 CLOUDS = 3  # of points per class
 LEARNING_RATE = 0.1
 MOMENTUM = 0.9
-BUCKET_MIB = 0.004
-"""Bucket size of DDP. Its default, 25, would hold the whole model, so nothing could overlap."""
 
 
 class Samples(NamedTuple):

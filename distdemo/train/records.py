@@ -20,6 +20,8 @@ FEATURES = 16
 CLASSES = 10
 HIDDEN = 64
 PARAMETERS = (FEATURES + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
+BUCKET_MIB = 0.004
+"""Bucket size of DDP. Its default, 25, would hold the whole model, so nothing could overlap."""
 BATCH = 64
 """Samples per step over all ranks, if they can be split evenly."""
 

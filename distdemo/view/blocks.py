@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -114,7 +115,18 @@ def quiet(blocks: Iterable[Block]) -> list[Block]:
 
 def without_details(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield the blocks that are printed without ``--verbose``."""
-    return (block for block in blocks if not (isinstance(block, Paragraph) and block.is_detail))
+    for block in blocks:
+        if isinstance(block, Grid):
+            yield block.without_details()
+        elif isinstance(block, Fitted):
+            yield Fitted(partial(_without_details, block.draw))
+        elif not (isinstance(block, Paragraph) and block.is_detail):
+            yield block
+
+
+def _without_details(draw: Callable[[int], Grid], width: int) -> Grid:
+    """Return the table of a `Fitted` without its details."""
+    return draw(width).without_details()
 
 
 def show_blocks(

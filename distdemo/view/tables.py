@@ -47,12 +47,14 @@ class Column:
         folds: True if long cells may wrap.
         drop_order: Priority for dropping the column if the table is too wide, highest first; 0 for
             never.
+        is_detail: True if only ``--verbose`` prints it.
     """
 
     name: str
     right: bool = False
     folds: bool = False
     drop_order: int = 0
+    is_detail: bool = False
 
 
 @dataclass(slots=True)
@@ -64,7 +66,14 @@ class Grid:
 
     def up_to(self, drop_order: int) -> Grid:
         """Return the grid without the columns that have a higher drop order."""
-        kept = [i for i, column in enumerate(self.columns) if column.drop_order <= drop_order]
+        return self._where(lambda column: column.drop_order <= drop_order)
+
+    def without_details(self) -> Grid:
+        """Return the grid without the columns that only ``--verbose`` prints."""
+        return self._where(lambda column: not column.is_detail)
+
+    def _where(self, is_kept: Callable[[Column], bool]) -> Grid:
+        kept = [index for index, column in enumerate(self.columns) if is_kept(column)]
         rows = [[row[index] for index in kept if index < len(row)] for row in self.rows]
         return Grid([self.columns[index] for index in kept], rows)
 

@@ -9,7 +9,9 @@ from dataclasses import fields
 import pytest
 
 from distdemo import ops
-from distdemo.demo.options import options_of
+from distdemo.cli.options import WorldOptions
+from distdemo.demo.command import DrawingOptions
+from distdemo.demo.options import compose, options_of
 
 pytestmark = pytest.mark.processes
 
@@ -87,10 +89,40 @@ def test_the_form_that_a_name_means_is_drawn_and_said(command):
         assert command("explain", typed, "--quiet")[2] == ""
 
 
+OPTIONS = [
+    ("p2p --nonblocking", "p2p --nonblocking · 0 to 1 · 2 ranks", "dist.isend/irecv"),
+    ("isend --pattern ring -n 3", "p2p --pattern ring --nonblocking · 3 ranks", "dist.isend/irecv"),
+    ("--pattern ring p2p", "p2p --pattern ring · 4 ranks", "dist.send/recv"),
+    ("all-gather --sizes 2,0", "all_gather --uneven · 2 ranks · float32\n", "Padding: "),
+    ("barrier --monitored", "barrier --monitored · 4 ranks", "dist.monitored_barrier"),
+    ("barrier --async", "barrier · async · 4 ranks", "dist.barrier(async_op=True)"),
+    ("-n 3 scatter --root 2", "scatter · root 2 · 3 ranks", "──┴──▶"),
+    ("reduce --group 1,3 --op max", "reduce · max · root 0 of its group · group 1, 3", "[30 31"),
+    ("all-reduce --values 5 --values 6", "all_reduce · sum · 2 ranks · float32[1]", "[11]"),
+    ("reduce-scatter --variant single --async --dtype f16 --shape 1", "reduce_scatter", "(..., as"),
+]
+
+
+def test_an_operation_is_drawn_with_its_options(command):
+    for line, title, text in OPTIONS:
+        code, out, _ = command("explain", *line.split())
+        assert code == 0, line
+        assert out.startswith(title)
+        assert text in out
+
+
+def test_a_drawing_takes_the_options_that_change_the_call():
+    runs = {field.name for field in fields(WorldOptions)} - {"world_size"}
+    for op in ops.REGISTRY.values():
+        names = {option.name for option in fields(options_of(op))}
+        drawn = {option.name for option in fields(compose(op, DrawingOptions))}
+        assert drawn == names - runs - {"explain", "straggler"} | {"code"}
+
+
 def test_details_are_printed_with_verbose(command):
     shown = command("hello", "-n", "2")[1] + command("scatter", "-n", "2")[1]
     more = command("hello", "-n", "2", "-v")[1] + command("scatter", "-n", "2", "--verbose")[1]
-    for detail in ("Started by", "Last to start"):
+    for detail in ("Started by", "Last to start", " Time │"):
         assert detail not in shown
         assert detail in more
 
@@ -102,6 +134,11 @@ REFUSED = [
     ("all-gather --sizes 1,x", "--sizes 1,x: these are not lengths of at least 0."),
     ("barrier --straggler 1", "--straggler 1: that is not RANK:SECONDS."),
     ("explain all-reduse", "There is no operation 'all-reduse'."),
+    ("explain scatter --root 4", "--root 4: there is no such rank."),
+    ("explain p2p -n 1", "--world-size 1 is too small: at least 2."),
+    ("explain p2p --nonblocking --code", "--code can't be combined with --nonblocking."),
+    ("explain all-reduce --op avg --dtype i8", "No backend can do all-reduce of int8 by avg."),
+    ("explain scatter --backend mpi", "distdemo explain scatter has no option --backend."),
 ]
 
 

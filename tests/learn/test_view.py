@@ -12,7 +12,7 @@ from golden import Blocks, golden
 
 from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.learn import view
-from distdemo.learn.catalogue import MISTAKES, STEPS
+from distdemo.learn.catalogue import MISTAKES, STEPS, find
 from distdemo.learn.records import ExampleList, Lesson, MistakeReport, PlayedStep, RankOutcome
 from distdemo.view.blocks import quiet
 
@@ -86,3 +86,9 @@ VIEWS: dict[str, Blocks] = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_report(name: str) -> None:
     golden(GOLDEN / f"{name}.txt", VIEWS[name])
+
+
+def test_an_example_has_a_name_and_a_number() -> None:
+    assert find(MISTAKES, "3") is find(MISTAKES, "Reduce_Op") is MISTAKES["reduce-op"]
+    assert find(STEPS, "1") is STEPS["hello"]
+    assert find(STEPS, "0") is find(MISTAKES, "deadlock") is None

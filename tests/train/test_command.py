@@ -17,6 +17,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.train import loop, view
 from distdemo.train.proofs import prove
 from distdemo.train.records import Epoch, Run, TrainReport, TrainSpec
+from distdemo.view.console import Signs
 
 pytestmark = pytest.mark.usefixtures("compiler")
 SHORT = ["train", "-n", "2", "--epochs", "2"]
@@ -61,6 +62,22 @@ def test_the_tables():
     for name, report in (("right", RIGHT), ("wrong", WRONG)):
         golden(GOLDEN / f"{name}.txt", partial(view.train_view, report))
         assert report.ok is (name == "right")
+
+
+def test_the_cost_is_explained_only_where_ranks_are_slower():
+    def times(report, time_s):
+        epochs = tuple(replace(epoch, time_s=time_s) for epoch in report.reference.epochs)
+        return replace(report, reference=replace(report.reference, epochs=epochs))
+
+    for time_s, said in ((0.5, False), (0.25, False), (0.01, True)):
+        assert ("4 ranks take 25 times as long or more" in drawn(times(RIGHT, time_s))) is said
+    flat = drawn(report_of(run_of("flat")))
+    assert "bucket_cap_mb" not in flat
+    assert "float64" in flat
+
+
+def drawn(report):
+    return " ".join(str(getattr(block, "text", "")) for block in view.train_view(report, Signs()))
 
 
 # ------------------------------------------------------------------------------------- failures
