@@ -59,7 +59,7 @@ def ring_all_gather(n: int, _: int) -> Iterator[Round]:
     ),
 )
 def doubling_all_gather(n: int, _: int) -> Iterator[Round]:
-    """Ranks at distances 1, 2, 4, ... exchange all they hold, which doubles each time.
+    """Ranks at distances 1, 2, 4, ... exchange all they hold; it doubles if n is a power of 2.
 
     Four ranks::
 
@@ -110,7 +110,7 @@ BROADCAST = Goal("broadcast", "root", "all", whole=True)
     Formulas(shapes.LG_N, shapes.LG_N_S, shapes.LG_N_S, shapes.N1_S, shapes.LG_N_S),
 )
 def tree_broadcast(n: int, chunks: int) -> Iterator[Round]:
-    """Every rank that has the tensor sends it to one more: their number doubles each round.
+    """Ranks that have the tensor send it on; their number doubles if n is a power of 2.
 
     Six ranks: ``0→4``; ``0→2``; ``0→1 2→3 4→5``.
     """
@@ -135,7 +135,7 @@ def flat_broadcast(n: int, chunks: int) -> Iterator[Round]:
     BROADCAST, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, cut=shapes.pipeline_chunks
 )
 def chain_broadcast(n: int, chunks: int) -> Iterator[Round]:
-    """Chunks follow each other from rank to rank: every link is busy at once.
+    """Chunks follow each other from rank to rank, so that many links are busy at once.
 
     In round t, rank i passes on chunk t − i, while it receives the next one.
 
@@ -190,7 +190,7 @@ GATHER = Goal("gather", "own", "root", moved=True)
     Formulas(shapes.LG_N, shapes.N1_PARTS, shapes.N1_PARTS, shapes.B_PARTS, shapes.N1_PARTS),
 )
 def tree_scatter(n: int, _: int) -> Iterator[Round]:
-    """A rank with the parts of several ranks passes on half of them: fewest rounds.
+    """Parts go down a tree, in one message all that are for the ranks below: fewest rounds.
 
     Parts held by each of five ranks::
 
@@ -230,7 +230,7 @@ def flat_scatter(n: int, _: int) -> Iterator[Round]:
     ),
 )
 def tree_gather(n: int, _: int) -> Iterator[Round]:
-    """Ranks pass on the 1, 2, 4, ... tensors that they have gathered: fewest rounds.
+    """Ranks pass on all that they have gathered, 1, 2, 4, ... tensors at most: fewest rounds.
 
     Tensors held by each of five ranks::
 

@@ -218,7 +218,7 @@ def double_tree(n: int, chunks: int) -> Iterator[Round]:
     ),
 )
 def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
-    """Ranks at distances 1, 2, 4, ... exchange whole tensors, both add: fewest rounds.
+    """Ranks at distances 1, 2, 4, ... exchange whole tensors, both add: lg n rounds if n = 2^k.
 
     Contributions held by each of four ranks::
 
@@ -335,7 +335,7 @@ REDUCE = Goal("reduce", "all", "root", whole=True, reduced=True)
     Formulas(shapes.LG_N, shapes.S, shapes.LG_N_S, shapes.N1_S, shapes.LG_N_S),
 )
 def tree_reduce(n: int, chunks: int) -> Iterator[Round]:
-    """Half of the ranks send their sum to the other half, until only the root is left.
+    """Half of the ranks left, rounded down, send their sums to others, until only the root is left.
 
     The tree of broadcast, upwards. Six ranks: ``1→0 3→2 5→4``; ``2→0``; ``4→0``.
     """
@@ -358,7 +358,7 @@ def flat_reduce(n: int, chunks: int) -> Iterator[Round]:
 
 @algorithm(REDUCE, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, cut=shapes.pipeline_chunks)
 def chain_reduce(n: int, chunks: int) -> Iterator[Round]:
-    """Sums of chunks follow each other from rank to rank: every link is busy at once.
+    """Sums of chunks follow each other from rank to rank, so that many links are busy at once.
 
     In round t, rank n − 1 − i passes on chunk t − i: sums of chunks follow each other.
 
