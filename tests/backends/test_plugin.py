@@ -30,7 +30,7 @@ def modules(tmp_path: Path) -> Path:
     """Return a folder with modules that register backends, or fail to."""
     shutil.copy(EXAMPLE, tmp_path)
     (tmp_path / "other.py").write_text(OTHER)
-    (tmp_path / "broken.py").write_text("raise OSError('no driver')")
+    (tmp_path / "no_driver.py").write_text("raise OSError('no driver')")
     return tmp_path
 
 
@@ -84,7 +84,7 @@ def test_a_creator_that_fails_on_one_rank_has_a_verdict(start: Start, modules: P
     ("backend", "what", "why"),
     [
         ("absent:x", "absent can't be imported", "ModuleNotFoundError: No module named 'absent'."),
-        ("broken:x", "broken can't be imported", "OSError: no driver."),
+        ("no_driver:x", "no_driver can't be imported", "OSError: no driver."),
         ("json:x", "json registers no backend of this name", "It doesn't call"),
         ("over_store:x", "registers no backend of this name", "It registers store."),
         ("over_store:gloo", "gloo is the name of another backend", "A module registers"),
