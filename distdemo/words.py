@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 CALL_PREFIXES = ("torch.distributed.", "torch.", "dist.", "reduceop.", "mpi_", "nccl")
 """Prefixes of the names of calls, dtypes and reduce ops in torch, MPI and NCCL."""
 Kind = Literal["command", "flag", "operation", "algorithm", "option", "similar", "hint"]
-"""What a word is used as. A flag is typed as a command, before the words that it belongs to. Two
+"""Use of a word. A flag is typed as a command, before the words that it belongs to. Two
 kinds aren't understood, only suggested: an option that is similar, and a hint's command line."""
 
 
@@ -244,7 +244,7 @@ TABLE = (
     Word(
         "--warmup, --warmup-iters",
         "distdemo bench all-reduce",
-        "bench warms up by itself, then repeats a call until its median is steady.",
+        "bench warms up on its own, then repeats a call until its median is steady.",
     ),
     Word(
         "profile, profiler, timeline, perfetto, record",

@@ -50,7 +50,7 @@ def resolved(text: str) -> str:
     if any(backend.name == name for backend in _ALL):
         raise UsageError(
             f"--backend {text}: {name} is the name of another backend.",
-            "A module registers its backend under a name of its own.",
+            "A module needs another name for its backend.",
             f"Try --backend {name}, without the module.",
         )
     if name not in REGISTRY:

@@ -31,7 +31,7 @@ Environment = tuple[tuple[str, str], ...]
 """Environment variables and their values."""
 FOLDER = Path(__file__).parent / "maps"
 Failure = Literal["wrong", "raised", "died", "stalled"]
-"""How a call fails; wrong: it returns a wrong result without an error."""
+"""Kind of failure of a call; wrong: it returns a wrong result without an error."""
 FAILURES: dict[Failure, str] = {
     "wrong": "gives a wrong result",
     "raised": "raises an exception",

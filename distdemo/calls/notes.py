@@ -61,7 +61,7 @@ UNREADABLE = "its notes can't be read"
 
 
 class GroupKey(NamedTuple):
-    """What tells a group apart from others.
+    """Members, backend and number that tell a group apart.
 
     Attributes:
         members: Global ranks of the members.

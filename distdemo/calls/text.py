@@ -17,7 +17,7 @@ GAPS: dict[Unseen, str] = {
     "buffers": "The tensors of calls were not watched to the end: {names}",
     "gradients": "Severed gradients were not looked for to the end: {names}",
 }
-"""What wasn't looked at, by kind of `Gap`."""
+"""Things that weren't looked at, by kind of `Gap`."""
 MAX_NAMES = 3  # of parameters that were or weren't compared
 MAX_STEPS = 8  # numbers of steps that are listed one by one
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned

@@ -244,7 +244,7 @@ def is_incomplete(source: str) -> bool:
 def piped_statements(text: str) -> Iterator[str]:
     """Yield the commands and the statements of a text, with the comments after them.
 
-    A statement that is no Python is yielded, too: the ranks report it, and the others run.
+    A statement that isn't Python is yielded, too: the ranks report it, and the rest runs.
     """
     for part in re.split(r"^(%.*)$", text, flags=re.MULTILINE):
         if part.startswith("%"):

@@ -168,7 +168,7 @@ def fork(serve: Callable[[Channel], object], *, outlives: bool = False) -> Helpe
 
     Args:
         serve: The service.
-        outlives: True if it ends by itself when this process is killed.
+        outlives: True if it ends on its own when this process is killed.
     """
     connection, theirs = Pipe()
     quiet = ExitStack()

@@ -134,7 +134,7 @@ def add_hook(
 
 
 class Listener:
-    """What wants to know what a program trains with. The methods here do nothing."""
+    """Listener that is told what a program trains with. The methods here do nothing."""
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """Note that an optimizer has got parameters."""

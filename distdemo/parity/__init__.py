@@ -6,7 +6,7 @@ From a run to its verdict::
     sketches, notes               what is kept of a tensor, and the files that carry it
     worlds                        run the program on one rank, again with moved parameters, and on N
     compare, placements           how far a tensor may differ, and how the ranks make it together
-    results                       each tensor of the ranks beside the reference's
+    results                       each tensor of the ranks next to the reference's
     judge, forward, backward      the first tensor that is wrong, and the verdict on it
     gaps, remarks                 what could not be compared, and what else to say
     wording, view                 words of the verdicts, and the table

@@ -1,4 +1,4 @@
-"""Results: each tensor of the ranks beside the reference's, and what verdicts ask of them.
+"""Results: each tensor of the ranks next to the reference's, and what verdicts ask of them.
 
 Pure logic, no torch.
 """
@@ -40,7 +40,7 @@ PairByRank = Mapping[int, tuple[Sketch, Sketch]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Compared(Explanation):
-    """A tensor of the ranks beside the reference's, with its nearest explanation.
+    """A tensor of the ranks next to the reference's, with its nearest explanation.
 
     Attributes:
         key: Tensor.
@@ -251,7 +251,7 @@ class Results(dict[TensorId, Compared]):
 
     @cached_property
     def right_gradients(self) -> dict[tuple[int, str], set[bool]]:
-        """Whether gradients are right, by step and module around their parameters.
+        """Verdicts on gradients, True if right, by step and module around their parameters.
 
         Those of a step are at its outermost module, ``model``. Zeros are left out.
         """

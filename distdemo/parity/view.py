@@ -184,7 +184,7 @@ def uncompared_texts(report: ParityReport) -> list[str]:
 def gaps_hint(report: ParityReport) -> str:
     """Return what to do about the first gap."""
     if not report.gaps:
-        return "A collective that nobody compared may be wrong: distdemo run says more about it."
+        return "A collective that wasn't compared may be wrong: distdemo run says more about it."
     gap = report.gaps[0]
     hint = GAP_HINTS.get(gap.reason, "")
     if hint or not gap.names:

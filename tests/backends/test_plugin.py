@@ -87,7 +87,7 @@ def test_a_creator_that_fails_on_one_rank_has_a_verdict(start: Start, modules: P
         ("no_driver:x", "no_driver can't be imported", "OSError: no driver."),
         ("json:x", "json registers no backend of this name", "It doesn't call"),
         ("over_store:x", "registers no backend of this name", "It registers store."),
-        ("over_store:gloo", "gloo is the name of another backend", "A module registers"),
+        ("over_store:gloo", "gloo is the name of another backend", "A module needs"),
         ("other:elsewhere", "can't be used here", "It takes tensors on hpu."),
     ],
 )

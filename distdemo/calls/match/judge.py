@@ -49,7 +49,7 @@ FOR_FINDINGS: dict[Unseen, Kind] = {
 
 
 RULES = (MisuseRule, ShiftRule, ShapeRule, OrderRule, UnwaitedRule, RemarkRule)
-"""Rules besides training, in the order of their findings."""
+"""Rules other than those on training, in the order of their findings."""
 
 
 class Judge:

@@ -56,7 +56,7 @@ MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
 class Rule:
-    """Something else that is judged from the notes, besides which calls match.
+    """Something else that is judged from the notes, other than which calls match.
 
     Args:
         matcher: Comparison of the calls, which gets every note first.

@@ -269,7 +269,7 @@ def remarks(call: RankCall, rank: int, n: int, backend: str) -> Iterator[tuple[K
         for sizes in _lists(call, rank):
             if len(sizes) > n:
                 what = f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
-                yield "argument", what, f"{known.name} doesn't use the others."
+                yield "argument", what, f"{known.name} doesn't use the other tensors."
 
 
 def _lists(call: RankCall, rank: int) -> list[tuple[int, ...]]:

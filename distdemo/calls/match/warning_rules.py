@@ -176,7 +176,7 @@ class RemarkRule(Rule):
 
 
 class UnseenRule(Rule):
-    """What ranks couldn't look at: no findings, but gaps."""
+    """Tensors that ranks couldn't look at: no findings, but gaps."""
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)

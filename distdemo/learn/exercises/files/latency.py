@@ -43,6 +43,6 @@ def equal_size(alpha, beta, n):
     Args:
         alpha: α in ns.
         beta: β in ns per byte.
-        n: Number of ranks, a power of 2 from 2 on. It is not the world size.
+        n: Number of ranks, a power of 2, at least 2. It is not the world size.
     """
     raise NotImplementedError
