@@ -111,6 +111,7 @@ HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,  # also where a shell's background job ignores it
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,  # a background job ignores it, too
 }
 
 

@@ -7,7 +7,7 @@ one that explains it, which has those that change the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from typing import Annotated
@@ -165,6 +165,8 @@ def explain(options: ExplainOptions) -> Result:
 
 def explain_of(op: Op) -> Callable[..., Result]:
     """Return the command that draws an op, with the options of the op's call."""
+    drawing = compose(op, DrawingOptions)
+    names = {field.name for field in fields(drawing)} - {"code"}
 
     def run(session: Session, options: DrawingOptions) -> Result:
         from distdemo.demo.explain import explain_op
@@ -175,7 +177,7 @@ def explain_of(op: Op) -> Callable[..., Result]:
         explanation = explain_op(op, spec)
         if not options.code:
             return Result(explanation, picture)
-        others = sorted(options.given - {"code"})
+        others = sorted(options.given & names)
         if others:
             raise UsageError(
                 f"--code can't be combined with --{others[0].replace('_', '-')}.",
@@ -186,5 +188,5 @@ def explain_of(op: Op) -> Callable[..., Result]:
         return Result(replace(explanation, code=program), code_view)
 
     run.__doc__ = f"{op.doc.summary}\n\nDraws {op.doc.call.replace('{OP}', 'SUM')}"
-    run.__annotations__ = {"session": Session, "options": compose(op, DrawingOptions)}
+    run.__annotations__ = {"session": Session, "options": drawing}
     return command(epilog=f"Try: distdemo {op.command}", record=EXPLANATION)(run)

@@ -23,6 +23,7 @@ from distdemo.launcher.helper import HelperError, Interrupt
 from distdemo.view.format import ranks_text
 
 OnOutput = Callable[[int, bytes], object]
+WAKE_S = 0.1  # between two looks at the clock; a handler of Ctrl-C runs at the latest then
 IN_ORDER_S = 0.5  # of a cell, in which output is held back so that it can be sorted by rank
 
 
@@ -105,13 +106,13 @@ class Ranks:
         until = time.monotonic() + IN_ORDER_S
         try:
             while True:
-                left = until - time.monotonic()
-                if left <= 0 or (held and not self._host.connection.poll(left)):
+                if self._host.connection.poll(WAKE_S):
+                    message = self._host.receive()
+                    if not isinstance(message, Output):
+                        return message  # type: ignore[no-any-return]  # it sends nothing else
+                    held.append(message)
+                if time.monotonic() >= until:
                     _pass_on(held, on_output)
-                message = self._host.receive()
-                if not isinstance(message, Output):
-                    return message  # type: ignore[no-any-return]  # it sends nothing else
-                held.append(message)
         except HelperError as error:
             self._start()
             return Done(ok=False, what=f"The host of the ranks {error}. All variables are lost.")
