@@ -104,7 +104,7 @@ def _cost(runs: Sequence[Run], sign: Signs) -> Grid:
         "Time": lambda run: duration(run.time_s),
         "Steps": lambda run: f"{run.steps:,}",
         "Collectives per step": lambda run: str(run.collectives_per_step or sign.none),
-        "Bytes per step": lambda run: (
+        "Payload per step": lambda run: (
             short_size(run.bytes_per_step) if run.bytes_per_step else sign.none
         ),
     }
@@ -118,17 +118,24 @@ def _cost_notes(report: TrainReport, n: int) -> Iterator[str]:
     yield f"{REFERENCE} is one process that takes the same batches without averaging."
     buckets = max(run.collectives_per_step if run.mode == "ddp" else 0 for run in report.runs)
     if buckets > 1:
-        cap = f"bucket_cap_mb={BUCKET_MIB}"
-        yield f"ddp: {buckets} buckets ({cap}): one is averaged during the backward pass."
-    if report.reference is None or n == 1:
-        return
-    ratio = min(run.time_s for run in report.runs) / report.reference.time_s
-    if ratio > SLOWER:
-        times = f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
         yield (
-            f"{n} ranks take {times} times as long or more: averaging costs more than sharing "
-            "saves.\nLarger steps can gain, with a core or a GPU for each rank."
+            f"ddp: {buckets} buckets (bucket_cap_mb={BUCKET_MIB}). The first is sent while the "
+            "backward pass\nstill computes, which gains time if that takes longer than the call."
         )
+    if report.reference is None:
+        return
+    ratios = sorted(run.time_s / report.reference.time_s for run in report.runs)
+    if ratios[0] <= SLOWER:
+        return
+    if n == 1:
+        yield "With one rank there is nothing to average: the calls take the additional time."
+        return
+    shown = [f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios]
+    yield (
+        f"{n} ranks take {' to '.join(dict.fromkeys((shown[0], shown[-1])))} times as long: the "
+        "calls, and waiting for cores and for\nother ranks, cost more than sharing the work saves. "
+        "Larger steps can gain,\nwith a core or a GPU for each rank."
+    )
 
 
 def _proofs(report: TrainReport, sign: Signs) -> Grid:

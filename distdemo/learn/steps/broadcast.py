@@ -11,7 +11,8 @@
 # expected: [[10, 11], [10, 11], [10, 11], [10, 11]]
 # outcomes: {"gloo": "right right right right"}
 # why: All ranks hold the numbers of rank 1, and what the other ranks held is gone. The receiving
-#   ranks call broadcast, too: if one of them didn't, other ranks could wait for it forever.
+#   ranks call broadcast, too: if one of them didn't, other ranks could wait for it until the
+#   timeout.
 # commands: distdemo broadcast --root 2
 # commands: distdemo explain broadcast
 import torch

@@ -3,8 +3,10 @@
 # world_size: 3
 # text: DistributedDataParallel (DDP) does this for every weight of a model. When it wraps the
 #   model, it broadcasts the weights of rank 0. During backward() it averages the gradients with
-#   all_reduce. It starts while backward() is still computing, and sends many gradients in one call
-#   (a bucket). The rest of the training loop stays as it was on one process.
+#   all_reduce. It sends the gradients of many weights in one call (a bucket), and if there are
+#   several buckets, the first is sent while backward() is still computing. DDP does not share out
+#   the data: give each rank its own samples, for example with DistributedSampler. The rest of the
+#   training loop stays as it was on one process.
 # question: What does rank 2 return: its weight and its gradient?
 # form: two numbers, such as 7 8
 # rank: 2

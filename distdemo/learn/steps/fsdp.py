@@ -1,11 +1,11 @@
 # number: 11
 # title: FSDP: share out the parameters and gradients, too
 # world_size: 3
-# text: With ZeRO-1 every rank still stores all parameters and all gradients. Stage 3 of ZeRO, in
-#   torch FullyShardedDataParallel (FSDP), stores one shard of each. Before a layer is used,
-#   all_gather copies its parameters to all ranks, and they are freed afterwards. In the backward
-#   pass reduce_scatter adds up the gradients, and each rank keeps those of its shard. The program
-#   does this for one layer of 6 weights and counts the bytes that a rank keeps: its parameters, its
+# text: With ZeRO-1 every rank still stores all parameters and all gradients. Stage 3 of ZeRO,
+#   fully_shard (FSDP2) in torch, stores one shard of each. Before a layer is used, all_gather
+#   copies its parameters to all ranks, and they are freed afterwards. In the backward pass
+#   reduce_scatter adds up the gradients, and each rank keeps those of its shard. The program does
+#   this for one layer of 6 weights and counts the bytes that a rank keeps: its parameters, its
 #   gradients and the state of Adam, which is two numbers per parameter. A float32 has 4 bytes.
 # question: How many bytes does rank 1 keep with FSDP?
 # form: one number, such as 7

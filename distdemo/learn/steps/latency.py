@@ -17,17 +17,16 @@
 #   "ring": [6, 96], "equal at S": 160000}, {"doubling": [2, 128], "ring": [6, 96], "equal at S":
 #   160000}, {"doubling": [2, 128], "ring": [6, 96], "equal at S": 160000}]
 # outcomes: {"gloo": "right right right right"}
-# why: The columns have the messages that a rank sends, and their bytes, for tensors of 64 bytes.
-#   So doubling takes 2·α + 2·S·β, and the ring 6·α + 1.5·S·β. They are equal if 4·α = 0.5·S·β, so
-#   S is 8·α/β = 160,000 bytes. Doubling is faster for shorter tensors, the ring for longer ones.
-#   If n is a power of 2, doubling takes log2(n)·(α + S·β), and the ring 2(n−1)·α + 2(n−1)/n·S·β.
-#   On two ranks the ring is never faster, as it sends the same bytes in two messages instead of
-#   one. What is the size on your machine? The first command measures one round of the ring, and
-#   the second fits α and β to it. Compute S, and look for it in the times of both algorithms,
-#   which the third command measures. Ranks that share cores wait for these, too, so α is larger.
-# commands: distdemo bench p2p --pattern ring -n 4 -e 1M --budget 3 -o round.json
-# commands: distdemo bench fit round.json
-# commands: distdemo bench -n 4 --algorithm ring,doubling --sizes 4K,64K,1M --budget 5
+# why: The columns have the messages that a rank sends, and their bytes, for tensors of 64 bytes. So
+#   doubling takes 2·α + 2·S·β, and the ring 6·α + 1.5·S·β. They are equal if 4·α = 0.5·S·β, so S is
+#   8·α/β = 160,000 bytes. Doubling is faster for shorter tensors, the ring for longer ones. If n is
+#   a power of 2, doubling takes log2(n)·(α + S·β), and the ring 2(n−1)·α + 2(n−1)/n·S·β. On two
+#   ranks the ring is never faster, as it sends the same bytes in two messages instead of one. What
+#   is the size on your machine? The first command measures both algorithms, and the second fits α
+#   and β to each. Run them while nothing else runs. Compute S, and look for it in the times. Ranks
+#   that share cores wait for these, too, so α is larger.
+# commands: distdemo bench -n 4 --algorithm ring,doubling --sizes 4K,32K,256K,1M -o two.json
+# commands: distdemo bench fit two.json
 import torch
 import torch.distributed as dist
 

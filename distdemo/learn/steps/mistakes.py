@@ -12,8 +12,8 @@
 # outcomes: {"gloo": "hang hang hang"}
 # why: Every rank waits in recv for a message that its neighbour would send on the next line, so no
 #   rank gets there. This is a deadlock. distdemo stopped it after two seconds without progress;
-#   torch would wait for half an hour. distdemo run names the ranks and lines of a deadlock in your
-#   own programs.
+#   torch would wait for half an hour, the timeout over gloo. distdemo run names the ranks and lines
+#   of a deadlock in your own programs.
 # commands: distdemo mistakes recv-recv --explain
 # commands: distdemo mistakes
 import torch

@@ -4,10 +4,10 @@
 # text: In an all_to_all every rank has a different piece for every rank. Piece i goes to rank i,
 #   and the pieces arrive in rank order: first the one from rank 0. all_to_all_single cuts one
 #   tensor into these pieces. A language model works on tokens, which are parts of words; here a
-#   token is one number. A mixture of experts (MoE) is a layer with an expert, a small network, on
-#   each rank. A router chooses the expert of each token, here expert i for token i. One all_to_all
-#   brings the tokens to their experts (dispatch), and another one brings the results back
-#   (combine).
+#   token is one number. A mixture of experts (MoE) is a layer of several small networks, the
+#   experts; here each rank has one. A router chooses the expert of each token, here expert i for
+#   token i. One all_to_all brings the tokens to their experts (dispatch), and another one brings
+#   the results back (combine).
 # question: Which tokens arrive at rank 1?
 # form: three numbers, such as 7 8 9
 # rank: 1

@@ -1,13 +1,13 @@
 # number: 6
 # title: send and recv: pass messages around a ring
 # world_size: 4
-# text: Every collective is made of messages from one rank to another. send(tensor, dst) sends one,
+# text: Most collectives are made of messages from one rank to another. send(tensor, dst) sends one,
 #   and recv(buffer, src) waits until one has arrived. send returns when the tensor may be changed
 #   again; over gloo, that is when the other rank receives it. So if all ranks send first, all of
-#   them wait forever. isend only starts to send. It returns at once, so this rank can receive
-#   meanwhile, and wait() then waits as send would. irecv starts to receive in the same way. In a
-#   ring each rank sends to its right neighbour and receives from its left one. In the next round it
-#   passes on what it has received.
+#   them wait until the timeout. isend only starts to send. It returns at once, so this rank can
+#   receive meanwhile, and wait() then waits as send would. irecv starts to receive in the same way.
+#   In a ring each rank sends to its right neighbour and receives from its left one. In the next
+#   round it passes on what it has received.
 # question: What does rank 2 return: its total after each of the three rounds?
 # form: three numbers, such as 7 8 9
 # rank: 2

@@ -16,8 +16,9 @@
 # outcomes: {"gloo": "right right right"}
 # why: The gradients add up to [0 3 6 9 12 15], and rank 1 receives the second of three pieces. It
 #   stores the momentum of 2 weights, 8 bytes instead of 24: one third of the state on three ranks.
-#   The weights are the same as with DDP, and so is the traffic: the all_reduce of a ring is a
-#   reduce_scatter followed by an all_gather.
+#   The weights are the same as with DDP, and so are the bytes sent: the all_reduce of a ring is a
+#   reduce_scatter followed by an all_gather. ZeroRedundancyOptimizer of torch works in another way:
+#   after the all_reduce of DDP, each rank broadcasts its shard.
 # commands: distdemo reduce-scatter -n 3
 # commands: distdemo explain reduce-scatter
 import torch

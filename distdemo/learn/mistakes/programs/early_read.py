@@ -4,9 +4,9 @@
 # expected: [[3.0, 5.0, 7.0], [1.0, 2.0, 3.0]]
 # outcomes: {"gloo": "wrong right", "mpi": "wrong right"}
 # finding: buffers
-# why: irecv returns immediately. Until wait() returns, the tensor holds its old values or part of
-#   the message. In a larger program the message has often arrived already, so the result is only
-#   sometimes wrong. The sanitizer detects it with --sanitize=buffers.
+# why: irecv returns immediately. Until wait() returns, the tensor may hold its old values, a part
+#   of the message, or all of it. In a larger program the message has often arrived already, so the
+#   result is only sometimes wrong. The sanitizer detects it with --sanitize=buffers.
 # link: https://github.com/OpenNMT/OpenNMT-py/issues/2295
 # hints: What does answer hold when it is read?
 # hints: Rank 0 reads it before rank 1 has received the question.

@@ -6,8 +6,8 @@
 # finding: group
 # why: All ranks of the world must call new_group, including ranks that aren't members. Each rank
 #   numbers the groups it creates: the first group of rank 2 is the second one of ranks 0 and 1, so
-#   they wait for each other under different names. Without a later group nothing would happen,
-#   until someone adds one.
+#   they wait for each other under different names. Over gloo, nothing would happen without a later
+#   group. Over MPI, or NCCL with device_id, the ranks can hang at once.
 # link: https://github.com/pytorch/pytorch/issues/25390
 # hints: All ranks wait in new_group. How many groups has each rank created before?
 # hints: Rank 2 has created none, because it is not a member of the pair.

@@ -5,8 +5,8 @@
 # outcomes: {"gloo": "hang hang hang", "mpi": "right/wrong right/wrong right/wrong"}
 # finding: root
 # why: src is the rank that sends, and all ranks must pass the same one. With src=rank each rank
-#   believes that it is the root, and no rank receives. gloo waits for receivers forever. Over MPI
-#   this can work by luck; with a different library or a larger tensor it may not.
+#   believes that it is the root, and no rank receives. gloo waits for receivers until the timeout.
+#   Over MPI this can work by luck; with a different library or a larger tensor it may not.
 # hints: All ranks wait in the same call. What does each rank pass as src?
 # hints: Ranks 1 and 2 should receive, but they send.
 # hints: src=rank differs on each rank. The weights should come from rank 0.

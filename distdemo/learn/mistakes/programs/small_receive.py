@@ -6,7 +6,7 @@
 # finding: p2p
 # why: The sender determines the size of the message, the receiver the size of the buffer. gloo
 #   aborts the process from C++, and no except clause catches that; MPI raises an error. With a
-#   larger tensor, both fill a part of it without an error.
+#   larger tensor, both fill a part of it without an error. NCCL may do so, or hang.
 # link: https://github.com/NVIDIA/nccl/issues/1938
 # hints: How many numbers does rank 0 send, and how many fit into rank 1's tensor?
 # hints: Rank 1 has room for 3 numbers, and rank 0 sends 4.
