@@ -151,8 +151,11 @@ def traffic_table() -> Iterator[str]:
     yield "|---|---|---|"
     rows: dict[tuple[str, str], list[str]] = {}
     for op in ops.REGISTRY.values():
-        traffic = op.traffic(OpSpec(op.name, 2))
+        traffic = op.traffic(OpSpec(op.name, 3))
         rows.setdefault((traffic.payload_is, traffic.busbw_formula), []).append(op.command)
+    exchange = ops.REGISTRY["p2p"].traffic(OpSpec("p2p", 3, pattern="exchange"))
+    command = "p2p --pattern exchange, n > 2"
+    rows.setdefault((exchange.payload_is, exchange.busbw_formula), []).append(command)
     for (payload, factor), commands in rows.items():
         yield f"| {', '.join(commands)} | {payload} | {factor} |"
 

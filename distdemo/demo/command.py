@@ -73,7 +73,7 @@ def command_of(op: Op) -> Callable[..., Result]:
         errors = (Error(verdict(report), ranks=wrong),) if wrong else ()
         return Result(report, op_view, errors=errors)
 
-    run.__doc__ = f"{op.doc.summary}\n\nCalls {op.doc.call.replace('{OP}', 'SUM')}"
+    run.__doc__ = f"{op.doc.summary}\n\nCalls {op.words(OpSpec(op.name)).call}"
     run.__annotations__ = {"session": Session, "options": options_of(op)}
     return command(
         joins=True,
@@ -187,6 +187,6 @@ def explain_of(op: Op) -> Callable[..., Result]:
         program = files.example(f"ops/{op.name}.py")
         return Result(replace(explanation, code=program), code_view)
 
-    run.__doc__ = f"{op.doc.summary}\n\nDraws {op.doc.call.replace('{OP}', 'SUM')}"
+    run.__doc__ = f"{op.doc.summary}\n\nDraws {op.words(OpSpec(op.name)).call}"
     run.__annotations__ = {"session": Session, "options": drawing}
     return command(epilog=f"Try: distdemo {op.command}", record=EXPLANATION)(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 
 from distdemo.demo.records import Explanation
@@ -15,10 +14,6 @@ from distdemo.view.held import UNDEFINED, Held, Holding, Piece
 WHOLE = 16  # largest number of elements that is shown whole
 ENDS = 4  # elements shown from either end of a larger tensor
 RANKS = 8  # ranks shown in a picture
-UNPICKLING = (
-    "Receiving objects from untrusted peers. Objects are sent as pickles, and unpickling runs "
-    "code: anyone who can send to the group can run code on all its ranks."
-)
 
 
 def explain_op(op: Op, spec: OpSpec) -> Explanation:
@@ -29,17 +24,6 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     """
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
-    form = op.form(spec)
-    call = op.doc.call if form == op.all_forms[0] else f"dist.{form.call}"
-    if spec.async_op and "async_op" in op.takes:
-        call = call.removesuffix(")") if "(" in call else f"{call}(..."
-        call = f"{call}{'' if call.endswith('(') else ', '}async_op=True)"
-    doc = replace(
-        op.doc,
-        call=call.replace("{OP}", (spec.reduce_op or "sum").upper()),
-        summary=form.summary or op.doc.summary,
-        mistake=UNPICKLING if spec.objects else op.doc.mistake,
-    )
     moves = set[tuple[int, int]]()
     for rank in ranks:
         senders = set(ranks if op.is_barrier else ())
@@ -50,12 +34,12 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     return Explanation(
         op=op.call(spec),
         spec=spec,
-        words=doc,
+        words=op.words(spec),
         traffic=op.traffic(spec),
         ranks=tuple(data_of(op, spec, rank) for rank in ranks),
         moves=tuple(sorted(moves)),
         is_barrier=op.is_barrier,
-        names=tuple(form.names for form in op.all_forms if form.since),
+        names=tuple(filter(None, [op.form(spec).names])),
     )
 
 

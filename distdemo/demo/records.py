@@ -83,7 +83,7 @@ class Explanation:
         ranks: Ranks that are shown.
         moves: (from, to) for every rank whose data a rank holds at the end, itself included.
         is_barrier: True if no data moves and the ranks wait for each other.
-        names: Sentences about names of its calls in other releases of torch.
+        names: Sentences about the name of this call in other releases of torch.
         code: Program that makes the call, with --code.
         spec: Spec that is drawn.
     """

@@ -293,8 +293,7 @@ def _extremes(report: OpReport, timed: Sequence[RankResult]) -> str:
 def _footer(report: OpReport) -> Iterator[str]:
     """Yield the bytes moved, and on GPUs the clock and library versions."""
     if not report.is_barrier:
-        padded = "; every pickle padded to the largest" if report.spec.objects else ""
-        yield f"Moves: {moved(report.traffic)}{padded}."
+        yield f"Moves: {moved(report.traffic, report.spec)}."
     versions = report.versions
     software = [f"{SOFTWARE[name]} {versions[name]}" for name in versions if name in SOFTWARE]
     if any(result.clock == EVENTS for result in report.ranks):

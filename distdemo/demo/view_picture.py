@@ -54,8 +54,17 @@ def title(
     return f" {sign.dot} ".join(filter(None, parts))
 
 
-def moved(traffic: Traffic) -> str:
-    """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
+def moved(traffic: Traffic, spec: OpSpec) -> str:
+    """Return the bytes that a rank has to move: ``at least 2(n−1)/n × S = 24 B, sent by ...``."""
+    if spec.group_size == 1:
+        return "0 B: there is no other rank"
+    besides = ops.REGISTRY[spec.op].form(spec).besides
+    return "; ".join(filter(None, (_moved(traffic), besides)))
+
+
+def _moved(traffic: Traffic) -> str:
+    if traffic.counted_bytes is not None:
+        return f"{size_text(traffic.counted_bytes)}, {traffic.moved_by}"
     size = size_text(traffic.payload_bytes)
     if traffic.busbw_formula == "1":
         return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
@@ -84,7 +93,7 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     facts = [("Call", doc.call), *(("Name", name) for name in explanation.names)]
     facts.append(("Used to", doc.when))
     if not explanation.is_barrier:
-        moves = moved(explanation.traffic)
+        moves = moved(explanation.traffic, spec)
         facts.append(("Costs", f"{moves[:1].upper()}{moves[1:]}."))
     yield Facts((*facts, ("Mistake", doc.mistake)))
 

@@ -7,7 +7,7 @@ Benchmarking Is Still Not as Easy as You Think, 2016).
 
 The interval of a median is the sign test's on the launches' medians: it lies between two of their
 order statistics and holds for any distribution (Hoefler and Belli, Scientific Benchmarking of
-Parallel Computing Systems, 2015, rule 7).
+Parallel Computing Systems, 2015, rules 5 and 6).
 
 The ratio of two samples is the Hodges-Lehmann estimate: the median of the ratios of every new time
 to every old one. Its interval cuts the ordered ratios at both ends by the critical value of the

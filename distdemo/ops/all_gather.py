@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
@@ -30,6 +31,8 @@ class AllGather(Op):
             {"objects": False, "variant": "single"},
             {"variant": "single"},
             summary="Every rank gets all tensors, concatenated into one.",
+            mistake="An output that is too small: it must have n times as many elements as the "
+            "input. All inputs must have the same size.",
             since="2.13",
             older="all_gather_into_tensor",  # deprecated since then
         ),
@@ -40,9 +43,12 @@ class AllGather(Op):
             {"uneven": True},
             frozenset({"async_op", "variant", "shape"}),
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
+            mistake="No padding: all_gather needs the same shape on every rank. Only after "
+            "gathering the sizes does each rank know how much to pad, and where to trim.",
+            besides="the sizes go in an earlier call",
             uneven=True,
         ),
-        Form.objects(("all_gather_object",), "Every rank gets every rank's object."),
+        Form.objects(("all_gather_object",), "Every rank gets every rank's object.", padded=True),
     )
     list_after = True
     shares_own_piece = True
@@ -72,10 +78,15 @@ class AllGather(Op):
         """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""
         n = spec.group_size
         moved_by = "received by each rank"
-        if spec.variant == "uneven":
-            padded = n * spec.bytes_of(_largest(spec))
-            return Traffic.of_pieces(n, padded, "all n pieces, padded", moved_by)
-        return Traffic.of_pieces(n, n * spec.bytes_each(), "all n pieces", moved_by)
+        if spec.variant != "uneven":
+            return Traffic.of_pieces(n, n * spec.bytes_each(), "all n pieces", moved_by)
+        largest = spec.bytes_of(_largest(spec))
+        sizes = [spec.bytes_of(_shape(rank, spec)) for rank in range(n)]
+        data = sorted({sum(sizes) - size for size in (max(sizes), min(sizes))})
+        shares = " to ".join(f"{share:,}" for share in data)
+        moved_by = f"{moved_by} with the padding; {shares} B of it are data"
+        traffic = Traffic.of_pieces(n, n * largest, "all n pieces, padded", moved_by)
+        return replace(traffic, counted_bytes=(n - 1) * largest)
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the cost of padding uneven tensors."""

@@ -23,10 +23,11 @@ class AllReduce(Op):
     in_place = True
     doc = OpDoc(
         summary="Every rank gets all tensors combined.",
-        when="Average gradients in data-parallel training; agree on a global loss or a flag.",
+        when="Combine gradients in data-parallel training (avg, or sum); agree on a global loss "
+        "(sum), on the longest time (max) or on a flag (max, or min).",
         mistake="Different shapes on different ranks. gloo may return a wrong result on some "
         "ranks without an error. Use the same shape, dtype and op on every rank.",
-        call="dist.all_reduce(tensor, op=ReduceOp.{OP})",
+        call="dist.all_reduce(tensor, op={OP})",
     )
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:

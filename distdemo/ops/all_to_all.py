@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
+
+LISTS_DIFFER = (
+    "Received tensors that don't match the other ranks' parts: on rank j, received[i] must be as "
+    "large as parts[j] on rank i. Exchange the lengths first."
+)
+"""Mistake in the forms that take lists."""
 
 
 class AllToAll(Op):
@@ -25,13 +32,15 @@ class AllToAll(Op):
     name = "all_to_all"
     takes = frozenset({"async_op", "variant", "uneven", "splits"})
     forms = (
-        Form("list", ("all_to_all",), {"variant": "list", "splits": None}),
+        Form("list", ("all_to_all",), {"variant": "list", "splits": None}, mistake=LISTS_DIFFER),
         Form(
             "single",
             ("all_to_all_single",),
             {"variant": "single", "splits": None},
             {"variant": "single"},
             summary="The parts are concatenated in a single tensor.",
+            mistake="A first dimension that isn't a multiple of n. Without split sizes, "
+            "all_to_all_single cuts the input into n equal parts along it.",
         ),
         Form(
             "uneven",
@@ -49,6 +58,7 @@ class AllToAll(Op):
             {"variant": "list", "uneven": True},
             frozenset({"shape"}),
             summary="Parts of unequal lengths, as lists.",
+            mistake=LISTS_DIFFER,
             uneven=True,
         ),
     )
@@ -95,8 +105,24 @@ class AllToAll(Op):
             moved_by = "sent and received by each rank"
             return Traffic.of_pieces(n, n * spec.bytes_each(), "all n parts of a rank", moved_by)
         most = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
-        payload = "all n parts of the rank with most"
-        return Traffic.of_pieces(n, most, payload, "sent by that rank if its parts were equal")
+        counted, moved_by = self._busiest(spec)
+        traffic = Traffic.of_pieces(n, most, "all n parts of the rank with most", moved_by)
+        return replace(traffic, counted_bytes=counted)
+
+    def _busiest(self, spec: OpSpec) -> tuple[int, str]:
+        """Return the most bytes that a rank sends or receives, with the rank, as text."""
+        every = range(spec.group_size)
+        sizes = [[spec.bytes_of(cut.shape) for cut in self.cuts_before(i, spec)] for i in every]
+        sent = [sum(sizes[i]) - sizes[i][i] for i in every]
+        received = [sum(row[i] for row in sizes) - sizes[i][i] for i in every]
+        most = max(*sent, *received)
+        if most in received:
+            rank = spec.member(received.index(most))
+            moved = f"received by rank {rank}: all parts for it except its own"
+        else:
+            rank = spec.member(sent.index(most))
+            moved = f"sent by rank {rank}: all its parts except the one for itself"
+        return most, f"{moved}. The busiest rank determines the time"
 
     # ------------------------------------------------------------------------- execution
 

@@ -21,7 +21,11 @@ class Broadcast(Op):
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
         Form("tensor", ("broadcast",), {"objects": False}),
-        Form.objects(("broadcast_object_list",), "Every rank gets a copy of the root's object."),
+        Form.objects(
+            ("broadcast_object_list",),
+            "Every rank gets a copy of the root's object.",
+            padded=False,
+        ),
     )
     root_is = "src"
     in_place = True

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from distdemo.ops.reduction import op_text
 from distdemo.ops.spec import Call, OpSpec
 from distdemo.versions import torch_is_before, torch_version
 
@@ -31,7 +32,7 @@ Group: TypeAlias = "ProcessGroup | None"
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Traffic of an op, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+    """Traffic of an op, by the formulas of nccl-tests (doc/PERFORMANCE.md and src/*.cu).
 
     Attributes:
         payload_bytes: S, the bytes that algbw counts.
@@ -39,6 +40,8 @@ class Traffic:
         busbw_factor: Ratio of busbw to algbw.
         busbw_formula: Formula of the factor in n, as text.
         moved_by: Which ranks send or receive ``busbw_factor`` times S, as text.
+        counted_bytes: Bytes that these ranks send or receive where pieces are unequal, so that
+            the formula isn't what they move; else None.
     """
 
     payload_bytes: int
@@ -46,6 +49,7 @@ class Traffic:
     busbw_factor: float
     busbw_formula: str = field(metadata={"json": False})
     moved_by: str = field(default="", metadata={"json": False})
+    counted_bytes: int | None = field(default=None, metadata={"json": False})
 
     @classmethod
     def of_pieces(cls, n: int, payload_bytes: int, payload_is: str, moved_by: str) -> Traffic:
@@ -61,7 +65,7 @@ class OpDoc:
         summary: One line on what it does.
         when: Typical uses.
         mistake: The most common mistake, and its effect.
-        call: Torch call that the op runs.
+        call: Torch call that the op runs; ``{OP}`` is the reduce op.
     """
 
     summary: str
@@ -116,6 +120,12 @@ OBJECTS_LACK = frozenset(
     {"async_op", "nonblocking", "dtype", "shape", "variant", "pattern", "uneven", "sizes"}
 )
 """Options that objects don't have: they are pickled as they are, in one blocking call."""
+SMALL_DATA = "Send small Python data, such as settings or metrics. For tensors use the tensor call."
+UNPICKLING = (
+    "Receiving objects from untrusted peers. Objects are sent as pickles, and unpickling runs "
+    "code: anyone who can send to the group can run code on all its ranks."
+)
+"""Use of the calls that take objects, and the mistake to avoid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,9 @@ class Form:
         options: Options of the command that select this form.
         lacks: Options of the op that this form doesn't have.
         summary: One line, if the op's own summary doesn't fit.
+        when: Typical uses, if the op's own don't fit.
+        mistake: The most common mistake, if the op's own can't happen in this form.
+        besides: What the call sends in addition to its payload, as text.
         uneven: True if tensors or parts have unequal lengths, given by the spec's sizes or splits.
     """
 
@@ -141,14 +154,34 @@ class Form:
     # Its order differs between processes, and joined worlds compare the text of their cases.
     lacks: frozenset[str] = field(default=frozenset(), repr=False)
     summary: str = ""
+    when: str = ""
+    mistake: str = ""
+    besides: str = ""
     uneven: bool = False
     since: str = ""
     older: str = ""
 
     @classmethod
-    def objects(cls, calls: tuple[str, ...], summary: str) -> Form:
-        """Return the form of an op that takes Python objects."""
-        return cls("objects", calls, {"objects": True}, {"objects": True}, OBJECTS_LACK, summary)
+    def objects(cls, calls: tuple[str, ...], summary: str, *, padded: bool) -> Form:
+        """Return the form of an op that takes Python objects.
+
+        Args:
+            calls: Names of the torch.distributed functions.
+            summary: One line on what it does.
+            padded: True if all pickles are padded to the size of the largest.
+        """
+        return cls(
+            "objects",
+            calls,
+            {"objects": True},
+            {"objects": True},
+            OBJECTS_LACK,
+            summary,
+            SMALL_DATA,
+            UNPICKLING,
+            f"{'every pickle padded to the largest; ' if padded else ''}"
+            "sizes, an int64 per pickle, go in other calls",
+        )
 
     @property
     def flags(self) -> str:
@@ -292,6 +325,21 @@ class Op(ABC):
         """Return the form that this spec selects, or the default one."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
 
+    def words(self, spec: OpSpec) -> OpDoc:
+        """Return the texts for a spec: those of its form, else those of the op."""
+        form = self.form(spec)
+        call = self.doc.call if form == self.all_forms[0] else f"dist.{form.call}"
+        if spec.async_op and "async_op" in self.takes:
+            call = call.removesuffix(")") if "(" in call else f"{call}(..."
+            call = f"{call}{'' if call.endswith('(') else ', '}async_op=True)"
+        return replace(
+            self.doc,
+            summary=form.summary or self.doc.summary,
+            when=form.when or self.doc.when,
+            mistake=form.mistake or self.doc.mistake,
+            call=call.replace("{OP}", op_text(spec.reduce_op)),
+        )
+
     def call(self, spec: Call) -> Call:
         """Return the call of a spec for documents: with its function, without its data."""
         tensors = not (spec.objects or self.is_barrier)
@@ -342,7 +390,7 @@ class Op(ABC):
 
     @abstractmethod
     def traffic(self, spec: OpSpec) -> Traffic:
-        """Return the bytes that algbw counts, and the busbw factor (nccl-tests, PERFORMANCE.md)."""
+        """Return the bytes that algbw counts, and the busbw factor (as nccl-tests has them)."""
 
     def is_in_place(self, spec: OpSpec) -> bool:
         """Return True if the result is in the tensor that held the input."""

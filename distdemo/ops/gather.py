@@ -31,9 +31,11 @@ class Gather(Op):
             {"objects": False, "variant": "single"},
             {"variant": "single"},
             summary="The root gets all tensors, concatenated into one.",
+            mistake="An output that is too small: that of the root must have n times as many "
+            "elements as the input. All inputs must have the same size.",
             since="2.14",
         ),
-        Form.objects(("gather_object",), "The root gets every rank's object."),
+        Form.objects(("gather_object",), "The root gets every rank's object.", padded=True),
     )
     list_after = True
     shares_own_piece = True

@@ -29,11 +29,22 @@ PATTERNS = {
 NOTES = {
     "ring": "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n). With blocking calls, "
     "even ranks send first and odd ranks receive first, which prevents a circular wait. "
-    "The algorithm of all-reduce: distdemo trace ring.",
+    "The ring algorithm of all-reduce: distdemo trace ring.",
     "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
     "A batch has no order that could deadlock.",
 }
 """Notes on the order of calls, by pattern."""
+ALL_SEND = (
+    "send may wait until the other rank receives: over gloo always, over MPI with large tensors. "
+    "Then no rank gets to its recv. Let one rank send first and {other} receive first. Over NCCL "
+    "it can hang, too: use batch_isend_irecv."
+)
+TOO_EARLY = "Reading the received tensor, or changing the sent one, before wait() returns."
+ALONG_A_RING = (
+    "Pass blocks of a sequence or a matrix around the ranks, such as keys and values in ring "
+    "attention."
+)
+"""Mistakes and uses of several forms."""
 
 
 class PointToPoint(Op):
@@ -62,6 +73,7 @@ class PointToPoint(Op):
             {"objects": False, "pattern": "pair", "async_op": True},
             {"nonblocking": True},
             summary="The calls return immediately; the data is available after wait.",
+            mistake=TOO_EARLY,
         ),
         Form(
             "ring",
@@ -69,6 +81,8 @@ class PointToPoint(Op):
             {"objects": False, "pattern": "ring", "async_op": False},
             {"pattern": "ring"},
             summary="Every rank sends to its right neighbour, in an order that can't deadlock.",
+            when=ALONG_A_RING,
+            mistake=f"All ranks call send first. {ALL_SEND.format(other='its neighbours')}",
         ),
         Form(
             "ring nonblocking",
@@ -76,6 +90,8 @@ class PointToPoint(Op):
             {"objects": False, "pattern": "ring", "async_op": True},
             {"pattern": "ring", "nonblocking": True},
             summary="The same ring, in which the order doesn't matter.",
+            when=ALONG_A_RING,
+            mistake=TOO_EARLY,
         ),
         Form(
             "exchange",
@@ -83,17 +99,19 @@ class PointToPoint(Op):
             {"objects": False, "pattern": "exchange"},
             {"pattern": "exchange"},
             summary="Every rank exchanges its tensor with both neighbours in one batch.",
+            when="Exchange halos: the edges of the parts of a grid.",
+            mistake=TOO_EARLY,
         ),
         Form.objects(
-            ("send_object_list", "recv_object_list"), "One rank sends its object to another."
+            ("send_object_list", "recv_object_list"),
+            "One rank sends its object to another.",
+            padded=False,
         ),
     )
     doc = OpDoc(
         summary="One rank sends its tensor to another.",
-        when="Pass activations to the next pipeline stage, or exchange halos.",
-        mistake="Both ranks call send first. send may wait until the other rank receives: over "
-        "gloo always, over MPI with large tensors. Then neither rank gets to its recv. Let one "
-        "rank send first and the other receive first.",
+        when="Pass activations to the next pipeline stage.",
+        mistake=f"Both ranks call send first. {ALL_SEND.format(other='the other')}",
         call="dist.send(tensor, dst) on src, dist.recv(tensor, src) on dst",
     )
 
@@ -119,15 +137,14 @@ class PointToPoint(Op):
         return _pair(spec)[0] if _is_pair(spec) else None
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """Return S = one tensor, factor 1."""
+        """Return S = one tensor, factor 1; 2 in an exchange with two neighbours."""
         sender = self.single_row_label(spec)
-        if _is_pair(spec):
-            moved_by = "sent by src to dst"
-        elif spec.pattern == "ring" or spec.group_size == 2:
-            moved_by = "sent and received by each rank"
-        else:
-            moved_by = "sent by each rank to each of its 2 neighbours, and received from each"
-        return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1", moved_by)
+        moved_by = "sent by src to dst" if _is_pair(spec) else "sent and received by each rank"
+        factor = 1 if _is_pair(spec) else len(_peers(0, spec)[0])
+        if factor == 2:
+            moved_by += ", one tensor per neighbour"
+        payload = spec.bytes_each(sender)
+        return Traffic(payload, f"one {spec.noun}", float(factor), str(factor), moved_by)
 
     def default_size(self, pattern: str | None) -> int:
         """Return 2 for a pair; in a ring of 2 ranks, both neighbours are the same rank."""

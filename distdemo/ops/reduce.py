@@ -24,10 +24,11 @@ class Reduce(Op):
     in_place = True
     doc = OpDoc(
         summary="The root gets all tensors combined.",
-        when="Collect a loss or a count on one rank that writes the log.",
+        when="Collect a loss or a count (sum), or the longest time (max), on one rank that writes "
+        "the log.",
         mistake="Reading the tensor on a rank other than the root. gloo leaves partial sums there "
         "that look like results. Use all_reduce if every rank needs the value.",
-        call="dist.reduce(tensor, dst=root, op=ReduceOp.{OP})",
+        call="dist.reduce(tensor, dst=root, op={OP})",
     )
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...] | Undefined:

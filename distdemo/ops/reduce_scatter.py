@@ -37,11 +37,12 @@ class ReduceScatter(Op):
     default_shape = (2,)
     doc = OpDoc(
         summary="All tensors are combined; each rank gets one part of it.",
-        when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
+        when="Combine gradients (avg, or sum) and shard them over the ranks (FSDP, ZeRO); the "
+        "first half of a ring all_reduce.",
         mistake="An output as large as all pieces together. It must be as large as one of them. "
         "reduce_scatter_single takes one tensor instead of a list, and cuts it into n equal pieces "
         "along its first dimension.",
-        call="dist.reduce_scatter(tensor, pieces, op=ReduceOp.{OP})",
+        call="dist.reduce_scatter(tensor, pieces, op={OP})",
     )
 
     def pieces(self, rank: int, spec: OpSpec) -> int:

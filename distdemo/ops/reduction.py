@@ -107,6 +107,13 @@ def wrapped(number: Number, dtype: str) -> Number:
     return (number - kind.lowest) % (kind.exact - kind.lowest + 1) + kind.lowest
 
 
+def op_text(name: str | None) -> str:
+    """Return the argument ``op`` of a call, as Python text; ``sum`` is torch's default."""
+    if name == "premul_sum":  # ReduceOp.PREMUL_SUM alone has no factor, and torch refuses it
+        return f"dist._make_nccl_premul_sum({PREMUL_FACTOR})"
+    return f"ReduceOp.{REDUCTIONS[name or 'sum'].torch_name}"
+
+
 def torch_reduce_op(spec: OpSpec) -> Any:
     """Return the ``torch.distributed.ReduceOp`` of this spec.
 

@@ -23,7 +23,9 @@ class Scatter(Op):
     forms = (
         Form("list", ("scatter",), {"objects": False}),
         Form.objects(
-            ("scatter_object_list",), "The root sends one object of its list to each rank."
+            ("scatter_object_list",),
+            "The root sends one object of its list to each rank.",
+            padded=True,
         ),
     )
     list_before = True

@@ -236,7 +236,7 @@ def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
 @algorithm(
     ALL_REDUCE,
     "halving-doubling",
-    f"{RABENSEIFNER}; {THAKUR}, 4.5",
+    f"{RABENSEIFNER}; {THAKUR}, 4.5 (beyond a power of 2 with its partners)",
     Formulas(
         Formula("2 lg p + 2·[e>0]", lambda x: 2 * x.lg_p + 2 * (x.e > 0)),
         Formula("(2(p−1)/p + [e>0])S", lambda x: 2 * (x.p - 1) / x.p + (x.e > 0)),
@@ -374,7 +374,7 @@ def chain_reduce(n: int, chunks: int) -> Iterator[Round]:
 @algorithm(
     REDUCE,
     "rabenseifner",
-    f"{RABENSEIFNER}; {THAKUR}, 4.5",
+    f"{RABENSEIFNER}; {THAKUR}, 4.5 (beyond a power of 2 with its partners)",
     Formulas(
         Formula("2 lg p + [e>0]", lambda x: 2 * x.lg_p + (x.e > 0)),
         Formula("(3/2 − 1/p)S", lambda x: Fraction(3, 2) - 1 / x.p),

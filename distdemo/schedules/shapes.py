@@ -134,9 +134,9 @@ def double_tree(n: int, chunks: int) -> list[Link]:
     The second tree is the first one mirrored, so odd ranks are leaves of the first, and of the
     second even ranks are, except rank 0, the root of both if n is odd. So no rank has more than two
     children and two parents in both trees together. Links to the same parent, or from the same
-    child, are in different halves of a period (Sanders, Speck, Träff 2009, who colour them). The
-    trees are those of NCCL, ``src/graph/trees.cc``, which shifts the second by a rank if n is odd.
-    Six ranks::
+    child, are in different halves of a period (Sanders, Speck, Träff 2009, who colour them). If n
+    is even, the trees are those of NCCL, ``src/graph/trees.cc``; if n is odd, so is the first, but
+    NCCL shifts the second by a rank instead of mirroring it. Six ranks::
 
             0                 5
             4                 1
