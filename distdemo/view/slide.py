@@ -1,9 +1,9 @@
 """Draw a report as a picture: dark text on white, as SVG or PNG.
 
 Its font is the largest at which everything fits a slide of 1920 × 1080, and it ends where its
-content ends. A long report is higher, or is cut at blank lines into several slides. Lines are as
-high as the glyphs of frames in monospaced fonts, so frames meet. An SVG names fonts but fetches
-none.
+content ends. A long report is higher, or is cut into several slides: at blank lines, before
+headings and after tables. Lines are as high as the glyphs of frames in monospaced fonts, so frames
+meet. An SVG names fonts but fetches none.
 """
 
 from __future__ import annotations
@@ -11,28 +11,33 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from rich.cells import cell_len
-from rich.console import Group
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
 from distdemo.view import colours
-from distdemo.view.blocks import Block, draw_block
+from distdemo.view.blocks import Block, Fitted, Heading, Summary, draw_block
 from distdemo.view.console import Signs, in_memory, signs
 from distdemo.view.foreign import printable
+from distdemo.view.tables import Grid
 
 WIDTH, HEIGHT = 1920, 1080  # pixels
 MARGIN = 40  # pixels at each edge, at least
 LARGEST, SMALLEST = 64.0, 20.0  # font sizes in pixels
-READABLE = 26.0  # font size in pixels that the last row can read: 33 lines on a slide
+READABLE = 26.0  # font size in pixels that the last row can read
 COLUMNS = (80, 96, 120, 160)  # widths of the text that are tried
 ADVANCE = 0.602  # width of a character, relative to the font size: DejaVu Sans Mono and Menlo
 LEADING = 1.164  # height of a line, of the same fonts
 BASELINE = 0.928  # distance from the top of a line to the baseline
+ROOM = int((HEIGHT - 2 * MARGIN) / (LEADING * READABLE))  # lines on a readable slide
+TABLE_FRAME = 4  # lines of a table that aren't rows
+ROOM_FOR_ROWS = ROOM - TABLE_FRAME - 3  # lines; 3 for a heading, and a verdict of two lines
 FONTS = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', 'Courier New', monospace"
 DPI = 100  # of a PNG; matplotlib measures in inches
 
@@ -77,24 +82,71 @@ def draw_slides(kind: str, title: str, blocks: Blocks) -> list[bytes]:
     by_width, by_height = _largest_sizes(lines)
     pages = [lines]
     if min(by_width, by_height) < READABLE:
-        pages = _pages(_lines(blocks, COLUMNS[0]))
+        console = in_memory(COLUMNS[0])
+        pages = _pages(_parts(_short_tables(blocks(signs(console)), console), console))
     return [_draw(kind, title, page) for page in pages]
 
 
-def _pages(lines: Iterable[Line]) -> list[list[Line]]:
-    """Cut lines at blank ones, so that a page is readable where its paragraphs allow it."""
-    room = int((HEIGHT - 2 * MARGIN) / (LEADING * READABLE))
+def _pages(parts: Iterable[list[Line]]) -> list[list[Line]]:
+    """Put as many parts on each page as are readable on it."""
     pages: list[list[Line]] = [[]]
-    for is_text, group in groupby(lines, lambda line: bool(_plain(line))):
-        paragraph = list(group)
-        if not is_text:
-            continue
-        page = pages[-1]
-        if page and len(page) + 1 + len(paragraph) > room:
-            pages.append(paragraph)
-        else:
-            page += [[], *paragraph] if page else paragraph
+    for part in parts:
+        if pages[-1] and len(pages[-1]) + len(part) > ROOM:
+            pages.append([])
+        is_blank = not pages[-1] and not _plain(part[0])
+        pages[-1] += part[1:] if is_blank else part
     return pages
+
+
+def _parts(blocks: Iterable[Block], console: Console) -> list[list[Line]]:
+    """Cut a report at blank lines, before headings and after tables.
+
+    A verdict stays with the table above it. A part that follows blank lines begins with one.
+    """
+    parts: list[list[Line]] = []
+    is_cut, is_after_blank, is_after_table = True, False, False
+    for block in blocks:
+        is_cut |= isinstance(block, Heading)
+        is_cut |= is_after_table and not isinstance(block, Summary)
+        is_after_table = isinstance(block, Grid | Fitted)
+        for line in _block_lines(block, console):
+            if not _plain(line):
+                is_cut = is_after_blank = True
+                continue
+            if is_cut:
+                parts.append([[]] if is_after_blank else [])
+                is_cut = is_after_blank = False
+            parts[-1].append(line)
+    return parts
+
+
+def _short_tables(blocks: Iterable[Block], console: Console) -> Iterator[Block]:
+    """Yield the blocks, with each table that is too long for a slide as several tables."""
+    for block in blocks:
+        if isinstance(block, Grid | Fitted):
+            height = len(_block_lines(block, console)) - TABLE_FRAME
+            count = max(1, ceil(height / ROOM_FOR_ROWS))
+            for part in range(count):
+                yield Fitted(partial(_rows_of, block, part, count))
+        else:
+            yield block
+
+
+def _rows_of(table: Grid | Fitted, part: int, count: int, width: int) -> Grid:
+    """Return one of ``count`` parts of a table for a maximal width of a tensor's cell.
+
+    It begins with a row whose name isn't indented.
+    """
+    grid = table.draw(width) if isinstance(table, Fitted) else table
+    rows = grid.rows
+
+    def start(number: int) -> int:
+        at = len(rows) * number // count
+        while 0 < at < len(rows) and str(rows[at][0]).startswith(" "):
+            at -= 1
+        return at
+
+    return Grid(grid.columns, rows[start(part) : start(part + 1)])
 
 
 def _fitted_lines(blocks: Blocks) -> list[Line]:
@@ -138,11 +190,15 @@ def _draw(kind: str, title: str, lines: Sequence[Line]) -> bytes:
 def _lines(blocks: Blocks, columns: int) -> list[Line]:
     """Return the lines of the report at this width."""
     console = in_memory(columns)
-    parts = [draw_block(block, console) for block in blocks(signs(console))]
-    lines = console.render_lines(Group(*parts), pad=False)
+    parts = [_block_lines(block, console) for block in blocks(signs(console))]
+    lines = [line for part in parts for line in part]
     while lines and not _plain(lines[-1]):
         lines.pop()
     return lines
+
+
+def _block_lines(block: Block, console: Console) -> list[Line]:
+    return console.render_lines(draw_block(block, console), pad=False)
 
 
 def _plain(line: Line) -> str:

@@ -16,6 +16,8 @@ class Stage(nn.Module):
     def __init__(self, rank, world_size):
         super().__init__()
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]  # the same on all ranks
+        if LAYERS % world_size:
+            raise ValueError(f"{LAYERS} layers don't divide by {world_size} ranks")
         count = LAYERS // world_size
         own = range(rank * count, (rank + 1) * count)
         self.layers = nn.ModuleDict({str(number): layers[number] for number in own})

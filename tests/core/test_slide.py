@@ -95,6 +95,30 @@ def test_a_long_report_is_cut_at_blank_lines_into_readable_slides() -> None:
     assert font_size(whole) < READABLE  # there is no place to cut it
 
 
+def test_a_report_without_blank_lines_is_cut_before_headings_and_after_tables() -> None:
+    def report(rows: int) -> list[Block]:
+        first, second = (
+            Grid([Column(name)], [[f"{' ' * (at == 20)}{name} {at}"] for at in range(rows)])
+            for name in ("x", "y")
+        )
+        notes = Paragraph("\n".join(f"note {at}" for at in range(4)))
+        return [Heading("report"), first, notes, Heading("second"), second, Summary("ok")]
+
+    def words(svg: bytes) -> list[str]:
+        return [text for text in texts(svg) if text.strip("─│├┤┬┴┼╭╮╰╯")]
+
+    first, second = draw_slides("svg", "", blocks(*report(12)))
+    assert (words(first)[0], words(first)[-1]) == ("report", "note 3")
+    assert (words(second)[:2], words(second)[-1]) == (["second", "y"], "✓ ok")
+    slides = [words(svg) for svg in draw_slides("svg", "", blocks(*report(40)))]
+    assert [(each[0], each[-1]) for each in slides] == [
+        ("report", "x 18"),
+        ("x", "note 3"),
+        ("second", "y 18"),
+        ("y", "✓ ok"),
+    ]
+
+
 def test_every_explanation_is_legible_on_one_slide() -> None:
     for op in ops.REGISTRY.values():
         explanation = explain_op(op, spec_of(op.name, 4, 4))

@@ -39,11 +39,14 @@ def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> N
     solved_files = exercise_files(exercises_of(None), solutions=True)
     for module in MODULES:
         (folder / f"{module}.py").write_text(solved_files[f"solutions/{module}.py"])
+    program = (folder / "programs/train_fsdp.py").read_text()  # other order of the calls backward
+    (folder / "fsdp_program.py").write_text(f"{program}\n\nlayer = Gathered.apply\n")
+    copy_test(folder, "fsdp", "fsdp_program")
     repaired = [MISTAKES[name].module for name in REPAIRED]
     for name in REPAIRED:
         file = folder / f"mistakes/{MISTAKES[name].module}.py"
         file.write_text(MISTAKES[name].repaired)
-    files = [f"test_{module}.py" for module in (*wrong, *MODULES)]
+    files = [f"test_{module}.py" for module in (*wrong, *MODULES, "fsdp_program")]
     files += [f"mistakes/test_{module}.py" for module in (*BROKEN, *repaired)]
     only = ["-k", "ranks4 or mistakes"]  # the number of ranks
     words = ["-m", "pytest", *only, "-p", "no:cacheprovider", f"--junit-xml={report}"]
@@ -54,6 +57,7 @@ def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> N
         text = "".join(failed.text or "" for failed in case.findall("failure"))
         failures[f"{case.get('classname')}.{case.get('name')}"] = text
     solved = [f"test_{module}.test_{module}[ranks4]" for module in MODULES]
+    solved += ["test_fsdp_program.test_fsdp[ranks4]"]
     solved += [f"mistakes.test_{module}.test_{module}" for module in repaired]
     for name in solved:
         assert failures.pop(name) == "", out
@@ -82,10 +86,15 @@ def wrong_solutions(folder: Path) -> dict[str, tuple[str, str]]:
         assert expected, file
         solutions[file.stem] = (exercise, expected[1])
         (folder / file.name).write_text(text)
-        test = (folder / f"test_{exercise}.py").read_text()
-        renamed = test.replace(f"from {exercise} import", f"from {file.stem} import")
-        (folder / f"test_{file.stem}.py").write_text(renamed)
+        copy_test(folder, exercise, file.stem)
     return solutions
+
+
+def copy_test(folder: Path, exercise: str, module: str) -> None:
+    """Write a copy of an exercise's test that imports another module."""
+    test = (folder / f"test_{exercise}.py").read_text()
+    renamed = test.replace(f"from {exercise} import", f"from {module} import")
+    (folder / f"test_{module}.py").write_text(renamed)
 
 
 def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> None:

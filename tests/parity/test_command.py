@@ -78,6 +78,13 @@ def test_every_tensor_of_an_example_is_explained(command, name, tensor, kind, pl
     assert "difference" not in document
 
 
+@pytest.mark.processes
+def test_a_pipeline_on_too_many_ranks_fails(command):
+    code, out, _ = command("parity", EXAMPLES / "pipeline.py", "-n", 3)
+    assert code == 1
+    assert "4 layers don't divide by 3 ranks" in out
+
+
 # ------------------------------------------------------------------------------ planted mistakes
 
 NO_DDP = ("DistributedDataParallel(Model())", "Model()"), ("model.require_backward", "sync = 0 #")

@@ -28,8 +28,8 @@ def layer(x, shard):
     The gradient of the weight is the mean over all ranks, as in DDP.
 
     Cost: an all_gather in the forward pass, an all_gather and a reduce_scatter in the backward
-    pass, S bytes each (the payload), where S is the size of the whole weight. Between the two
-    passes a rank keeps x and its shard only.
+    pass, in either order, S bytes each (the payload), where S is the size of the whole weight.
+    Between the two passes a rank keeps x and its shard only.
 
     Args:
         x: Tensor of shape [t, d]; different on each rank. d is a multiple of n.

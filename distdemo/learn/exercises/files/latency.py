@@ -17,9 +17,10 @@ import torch.distributed as dist
 
 
 def fit(sizes, times):
-    """Return α and β, as floats, of the line that fits the slowest rank's times best.
+    """Return α and β, as floats, of the line that fits best.
 
-    Best means the least sum of squared errors. A measurement on two ranks, and α and β::
+    Take for each size the time of the slowest rank. Best means the least sum of squared errors. A
+    measurement on two ranks, and α and β::
 
         sizes  [  0., 1000., 2000.]  # rank 0 and rank 1
         times  [100.,  900., 2200.]  # rank 0    α = 50., β = 1.05 on both ranks

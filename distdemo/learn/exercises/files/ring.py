@@ -27,7 +27,8 @@ def all_reduce(tensor):
         [20., 21., 22.]  # rank 2    [30.,   ·,   ·]  # rank 2    [30., 33., 36.]  # rank 2
 
     Cost: every rank sends 2(n−1)/n · S bytes in 2(n−1) rounds, where S is the size of the tensor in
-    bytes. No algorithm sends less. With one rank, left and right are rank 0 itself: send nothing.
+    bytes. No algorithm sends less on average. With one rank, left and right are rank 0 itself:
+    send nothing.
 
     Args:
         tensor: 1-dimensional tensor whose length is a multiple of n.

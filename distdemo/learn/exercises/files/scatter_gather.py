@@ -26,8 +26,9 @@ def parallel_map(function, rows, width):
         None                            # rank 1    [3., 4.]    None
         None                            # rank 2    [5., 6.]    None
 
-    Cost: 2(n−1) messages of one row each. n rounds, because rank 0 sends a row per round and
-    receives the first result while it sends the next rows.
+    Cost: 2(n−1) messages of one row each. n rounds, if results can arrive while rank 0 still sends
+    (irecv first). With send and recv over gloo, results wait until all rows are sent;
+    the test counts n rounds for both.
 
     Args:
         function: Function that returns a tensor of the same size as its argument.

@@ -21,11 +21,11 @@ def test_latency(rank, world_size):
     with traffic() as used:
         alpha, beta = fit(sizes, torch.where(is_slowest, slowest, slowest - 5000))
     line = torch.linalg.lstsq(torch.stack([torch.ones(5), sizes], 1), slowest[:, None]).solution
-    check_values(rank, torch.tensor([alpha, beta]), line[:, 0].float(), "[α, β]")
+    check_values(rank, torch.tensor([float(alpha), float(beta)]), line[:, 0].float(), "[α, β]")
     check_calls(rank, used, "all_reduce")
     check_payload(rank, used, "5 times = 5 × 8 B", 40)
     for n in (4, 8, 1024):
-        size = torch.tensor(equal_size(ALPHA, BETA, n))
+        size = torch.tensor(float(equal_size(ALPHA, BETA, n)))
         doubling = log2(n) * (ALPHA + BETA * size)
         ring = 2 * (n - 1) * (ALPHA + BETA * size / n)
         what = f"with {size:g} B on n = {n} ranks, the time of the ring divided by doubling's"

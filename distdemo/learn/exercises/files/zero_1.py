@@ -34,7 +34,7 @@ def step(parameters, gradients, momentum, learning_rate):
 
     Cost: a reduce_scatter of all gradients and an all_gather of all parameters, S bytes each (the
     payload). Each moves (n−1)/n · S bytes per rank. Together that equals one all_reduce, so the
-    saved memory costs no time.
+    saved memory costs no extra bytes.
 
     Args:
         parameters: Flat tensor, equal on all ranks; its length is a multiple of n.
