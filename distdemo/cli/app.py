@@ -99,23 +99,24 @@ class Command(TyperCommand):
 
     def option_with(self, value: str) -> str:
         """Return the option that has this word among its choices, or ""."""
-        is_word = value[:1].isalpha()
-        options = [param for param in self.params if param.param_type_name == "option"]
-        found = (param.opts[0] for param in options if is_word and self._names(param, value))
-        return next(found, "")
+        options = (param for param in self.params if param.param_type_name == "option")
+        return next((param.opts[0] for param in options if self._is_choice(param, value)), "")
 
-    def _names(self, param: Any, text: str) -> bool:
+    def _is_choice(self, param: Any, text: str) -> bool:
+        """Return True if the shell's completion offers this text as the option's value."""
+        offered = param.shell_complete(typer.Context(self), text.lower())
+        return any(item.type == "plain" and item.value == text.lower() for item in offered)
+
+    def _is_value(self, param: Any, text: str) -> bool:
         """Return True if an option takes this text, and not any text: it is a choice or a number.
 
         Options without values have no choices, and those that are repeated need none.
         """
-        if param.is_flag or param.multiple or param.nargs != 1:
+        if param.is_flag or param.multiple:
             return False
-        offered = param.shell_complete(typer.Context(self), text.lower())
-        if any(item.type == "plain" and item.value == text.lower() for item in offered):
-            return True
         flag = param.opts[0]
-        return self._takes(flag, text) and not self._takes(flag, ANY_TEXT)
+        is_number = self._takes(flag, text) and not self._takes(flag, ANY_TEXT)
+        return is_number or self._is_choice(param, text)
 
     def _check_listed(self, ctx: Any, line: Sequence[str]) -> None:
         """Raise `UsageError` if the values of an option's list are separated by blanks."""
@@ -126,7 +127,7 @@ class Command(TyperCommand):
             if param is None or param.param_type_name == "argument" or word.startswith("-"):
                 continue
             both = f"{value},{word}"
-            is_list = self._names(param, value) and self._names(param, word)
+            is_list = self._is_value(param, value) and self._is_value(param, word)
             if is_list and self._takes(flag, both):
                 raise UsageError(
                     f"Unexpected argument {word!r}.",

@@ -194,6 +194,7 @@ BAD = {
     "train --mode dpp": "Did you mean --mode ddp?",
     "train --mode fsdp": "Choices: compare, manual, flat, ddp. Try distdemo learn fsdp.",
     "train --mode pipeline": "Try distdemo learn pipeline.",
+    "explain all reduce": "distdemo explain reduce --help lists its options.",
     "all-reduce max": "Try distdemo all-reduce --reduce-op max.",
     "hello --gloo": "Try distdemo hello --backend gloo.",
     "bench all-reduce --algorithm ring doubling": "Try --algorithm ring,doubling.",
