@@ -11,9 +11,15 @@ from typing import Literal, NamedTuple
 
 CALL_PREFIXES = ("torch.distributed.", "torch.", "dist.", "reduceop.", "mpi_", "nccl")
 """Prefixes of the names of calls, dtypes and reduce ops in torch, MPI and NCCL."""
-Kind = Literal["command", "flag", "operation", "algorithm", "option", "similar", "hint"]
-"""Use of a word. A flag is typed as a command, before the words that it belongs to. Two
-kinds aren't understood, only suggested: an option that is similar, and a hint's command line."""
+Kind = Literal["command", "flag", "operation", "algorithm", "option", "similar", "hint", "topic"]
+"""Use of a word. A flag is typed as a command, before the words that it belongs to. Three
+kinds aren't understood, only suggested: an option that is similar, a hint's command line, and a
+topic's, which is the answer to a question about another name of a command or an operation."""
+OPENINGS = (
+    *("what", "what's", "how", "why", "when", "which", "who", "where"),
+    *("can", "does", "is", "show", "tell"),
+)
+"""Words that a question or a request begins with."""
 
 
 def letters(name: str) -> str:
@@ -98,6 +104,7 @@ TABLE = (
     Word("--single", "--variant", kind="similar"),
     Word("--bytes", "--sizes", kind="similar"),
     Word("--late, --delay, --slow", "--straggler", kind="similar"),
+    Word("ring", "distdemo trace ring", kind="topic"),
     # to learn and to teach
     Word(
         "quickstart, start, intro, demo, getting-started, init_process_group, get_rank, "
@@ -105,16 +112,32 @@ TABLE = (
         "distdemo hello",
     ),
     Word("tutorial, lesson, lessons, course, guide, concepts", "distdemo learn"),
+    Word("scatter-gather", "distdemo learn scatter-gather"),
     Word(
         "exercise, exercises, homework, quiz, assignment, practice",
         "distdemo learn --write exercises",
     ),
     Word(
-        "class, classroom, lecture, lecturer, teach, teacher, workshop, solutions, slide, slides, "
-        "notebook, notebooks, jupyter, ipynb, colab",
+        "hint, hints, clue, solution, solutions, solve, answer, answers",
+        "distdemo learn --write exercises",
+        "learn --write FOLDER writes exercises; the hints in its folder hints/ lead to a solution.",
+    ),
+    Word(
+        "class, classroom, lecture, lecturer, teach, teacher, workshop",
         "distdemo learn --write class --solutions",
         "learn --write FOLDER writes slides, a notebook and exercises, with --solutions for a "
-        "class. In your own notebook: %load_ext distdemo, then %%ranks 4.",
+        "class.",
+    ),
+    Word(
+        "slide, slides, notebook, notebooks, jupyter, ipynb, colab",
+        "distdemo learn --write class",
+        "learn --write FOLDER writes slides, a notebook and exercises. In your own notebook: "
+        "%load_ext distdemo, then %%ranks 4.",
+    ),
+    Word(
+        "quit, exit, bye, stop",
+        "distdemo",
+        "There is nothing to quit: a command ends by itself, or with Ctrl-C; shell also with exit.",
     ),
     Word(
         "example, examples, sample, code, template, snippet",
@@ -167,7 +190,7 @@ TABLE = (
         "--group creates a group of some ranks and runs an operation in it.",
     ),
     Word(
-        "wait, work, async, async_op, nonblocking, overlap",
+        "wait, handle, async, async_op, nonblocking, overlap",
         "distdemo all-reduce --async",
         "--async makes the call with async_op=True, and waits for its handle.",
     ),
@@ -203,7 +226,7 @@ TABLE = (
     Word(
         "fsdp, fsdp2, fully_shard, hsdp, zero, zero-2, zero-3, sharding",
         "distdemo learn fsdp",
-        "learn has the steps fsdp and zero-1; run and parity take your own program.",
+        "learn has the steps fsdp (ZeRO-3) and zero-1; run and parity take your own program.",
     ),
     Word(
         "zero-1, ZeroRedundancyOptimizer, sharded-optimizer",
@@ -260,6 +283,11 @@ TABLE = (
         "distdemo parity train.py -n 4",
     ),
     Word(
+        "placement, placements, partial, replicate, replicated, shard, sharded, P, R",
+        "distdemo parity train.py -n 4",
+        "parity names the placement of every tensor: R replicated, S(0) sharded, P partial.",
+    ),
+    Word(
         "pytest, unittest, testing, fixture",
         "pytest tests",
         "@pytest.mark.ranks(4) runs a test on four ranks.",
@@ -271,9 +299,12 @@ TABLE = (
     ),
     # this machine
     Word(
-        "test, tests, verify, validate, selftest, smoke, correctness, ci, junit",
+        "test, tests",
         "distdemo check",
+        "check verifies every operation on this machine. For tests of your own programs, and those "
+        "of exercises: pytest, with @pytest.mark.ranks(4).",
     ),
+    Word("verify, validate, selftest, smoke, correctness, ci, junit", "distdemo check"),
     Word(
         "env, environment, info, status, diagnose, collect_env, network, install, setup",
         "distdemo doctor",
@@ -319,10 +350,18 @@ HINTS = {
     for name in word.names.split(", ")
 }
 """Hints by the letters of the words, by an option with its dashes, or by the suffix of a file."""
+TOPICS = {word.names: word for word in TABLE if word.kind == "topic"}
+"""Topics by their name."""
 MOST = 4
 """Names that one beginning can mean."""
 LEAST = 3
-"""Letters of the beginning of a name that is recognised."""
+"""Letters of the beginning of a name that is recognised; a typo of fewer isn't."""
+TYPO = 0.7
+"""Least similarity, from 0 to 1, of a typo and a name."""
+SHORT_TYPO = 0.66
+"""The same for names of three letters that begin alike: one may differ, as in ``dpp``."""
+PART_TYPO = 0.8
+"""The same for the first part of a name: ``scater`` for ``scatter-gather``."""
 
 
 def meanings(*kinds: Kind) -> dict[str, str]:
@@ -357,6 +396,8 @@ def hint(name: str) -> Word | None:
     """Return the hint for a name of another tool or of a wish, or None."""
     if is_own_hint(name):
         return HINTS[spelled(name)]
+    if re.fullmatch("-.", name):  # P is a placement, -P is an option of one letter
+        return None
     name = name.lstrip("-")
     bare = without_prefix(name)
     measured = bare.removeprefix("osu_").removesuffix("_perf")
@@ -372,8 +413,8 @@ def hint(name: str) -> Word | None:
 def closest(name: str, names: Iterable[str], others: Iterable[str] = ()) -> list[str]:
     """Return the names that are probably meant; only letters and digits count.
 
-    These are the names that begin so, or the one closest to a typo, or the one that is extended:
-    ``all_reduce_coalesced`` extends ``all-reduce``.
+    These are the names that begin so, or the one closest to a typo, also of its first part, or the
+    one that is extended: ``all_reduce_coalesced`` extends ``all-reduce``.
 
     Args:
         name: Name as typed.
@@ -388,9 +429,13 @@ def closest(name: str, names: Iterable[str], others: Iterable[str] = ()) -> list
     begun = [full for key, full in known.items() if len(word) >= LEAST and key.startswith(word)]
     if begun:
         return begun[:MOST]
-    typos = difflib.get_close_matches(word, every, 1, 0.7)
-    if typos:
-        return [every[typos[0]]]
+    short = {key: full for key, full in known.items() if len(key) == len(word) == LEAST}
+    short = {key: full for key, full in short.items() if key[0] == word[0]}
+    first = {letters(re.split("[-_ ]", full)[0]): full for full in reversed(known.values())}
+    for full_of, likeness in ((every, TYPO), (short, SHORT_TYPO), (first, PART_TYPO)):
+        typos = difflib.get_close_matches(word, full_of, 1, likeness)
+        if typos:
+            return [full_of[typos[0]]]
     parts = re.split(r"[^a-z0-9]+", name.lower())
     beginnings = ("".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
     return [known[beginning] for beginning in beginnings if beginning in known][:1]

@@ -21,13 +21,14 @@ from distdemo.cli.commands import (
     PANELS,
     PROGRAM,
     PROGRAMS,
+    answer_to,
     find_command,
     find_operation,
     subcommands,
 )
 from distdemo.cli.contract import Result
 from distdemo.cli.runner import UNDERSTOOD, runnable
-from distdemo.cli.types import unknown_call
+from distdemo.cli.types import ParserError, unknown_call
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
 
@@ -35,6 +36,8 @@ PYTEST = "pytest"
 """Row of the list in help that is no command of distdemo."""
 IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls"}
 """Values of options that may be left out."""
+ANY_TEXT = "?"
+"""Text that only an option accepts that takes any text."""
 _OPTIONS = words.meanings("option")
 _OPS = {op.command: op for op in ops.REGISTRY.values()}
 _EXPLAINED = {f"explain {name}": op for name, op in _OPS.items()}
@@ -76,6 +79,7 @@ class Command(TyperCommand):
         normalized = self.normalized(args)
         if not ctx.resilient_parsing:  # the shell completes
             self._check_repeated(ctx, args, normalized)
+            self._check_listed(ctx, normalized)
         rest = super().parse_args(ctx, normalized)
         if rest and not ctx.resilient_parsing:
             extra = " ".join(rest)
@@ -83,6 +87,8 @@ class Command(TyperCommand):
             hint = f"{ctx.command_path} --help lists its options."
             if extra.isdecimal() and "-n" in self.flags:
                 hint = f"Try {ctx.command_path} -n {extra}."
+            elif flag := self.option_with(extra):
+                hint = f"Try {ctx.command_path} {flag} {extra}."
             raise UsageError(what, " ".join(ctx.get_usage().split()), hint)
         return rest
 
@@ -90,6 +96,44 @@ class Command(TyperCommand):
     def flags(self) -> list[str]:
         """Names of the options."""
         return [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
+
+    def option_with(self, value: str) -> str:
+        """Return the option that has this word among its choices, or ""."""
+        options = (param for param in self.params if param.param_type_name == "option")
+        return next((param.opts[0] for param in options if self._is_choice(param, value)), "")
+
+    def _is_choice(self, param: Any, text: str) -> bool:
+        """Return True if the shell's completion offers this text as the option's value."""
+        offered = param.shell_complete(typer.Context(self), text.lower())
+        return any(item.type == "plain" and item.value == text.lower() for item in offered)
+
+    def _is_value(self, param: Any, text: str) -> bool:
+        """Return True if an option takes this text, and not any text: it is a choice or a number.
+
+        Options without values have no choices, and those that are repeated need none.
+        """
+        if param.is_flag or param.multiple:
+            return False
+        flag = param.opts[0]
+        is_number = self._takes(flag, text) and not self._takes(flag, ANY_TEXT)
+        return is_number or self._is_choice(param, text)
+
+    def _check_listed(self, ctx: Any, line: Sequence[str]) -> None:
+        """Raise `UsageError` if the values of an option's list are separated by blanks."""
+        line = line[: (*line, END).index(END)]
+        options = {flag: param for param in self.params for flag in param.opts}
+        for flag, value, word in zip(line, line[1:], line[2:], strict=False):
+            param: Any = options.get(flag)
+            if param is None or param.param_type_name == "argument" or word.startswith("-"):
+                continue
+            both = f"{value},{word}"
+            is_list = self._is_value(param, value) and self._is_value(param, word)
+            if is_list and self._takes(flag, both):
+                raise UsageError(
+                    f"Unexpected argument {word!r}.",
+                    f"The values of {flag} are separated by commas.",
+                    f"Try {flag} {both}.",
+                )
 
     def _check_repeated(self, ctx: Any, typed: Sequence[str], normalized: Sequence[str]) -> None:
         """Raise `UsageError` for an option that has two values, whatever its names."""
@@ -138,7 +182,7 @@ class Command(TyperCommand):
         param: Any = next(param for param in self.params if flag in param.opts)
         try:
             param.process_value(None, text)
-        except typer.BadParameter:
+        except (typer.BadParameter, UsageError):
             return False
         return True
 
@@ -185,6 +229,9 @@ class Commands(TyperGroup):
             return name, typer_command(name), [*flags, *rest]
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
+        answer = answer_to(args)
+        if answer is not None:
+            raise UsageError(f"There is no command {name!r}.", *answer)
         choices = " ".join(f"{panel}: {', '.join(lines)}." for panel, lines in PANELS.items())
         raise unknown_call("command", COMMANDS, name, choices)
 
@@ -266,6 +313,17 @@ def typer_command(name: str) -> Any:
     for param in made.params:
         param.help = _escaped(param.help or "")
     return made
+
+
+def is_accepted(args: Sequence[str]) -> bool:
+    """Return True if the parser accepts a command line."""
+    group: Any = typer.main.get_command(app)
+    try:
+        name, found, rest = group.resolve_command(typer.Context(group), list(args))
+        found.make_context(name, rest)
+    except (ParserError, UsageError, typer.Exit):
+        return False
+    return True
 
 
 def requested(args: Sequence[str]) -> tuple[str, str]:

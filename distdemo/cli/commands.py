@@ -105,9 +105,40 @@ def suggestion(name: str, *, is_close: bool = False) -> tuple[str, str] | None:
         is_close: True to accept a word that is only close to a known one.
     """
     hint = words.hint(name)
-    if hint is None and is_close:
+    if hint is None and is_close and len(words.letters(name)) > words.LEAST:
         hint = next(map(words.hint, words.closest(name, words.HINTS)), None)
     return None if hint is None else (answer_of(hint), f"Try {hint.instead}.")
+
+
+def about(name: str) -> tuple[str, str] | None:
+    """Return what a word means anywhere in distdemo and what to try, or None.
+
+    It is a topic, a word of another tool or a wish, an operation, an algorithm or a command.
+    """
+    topic = words.TOPICS.get(words.letters(name))
+    if topic is not None:
+        return answer_of(topic), f"Try {topic.instead}."
+    known = suggestion(name)
+    if known is not None:
+        return known
+    command, _, _ = find_command([name])
+    if command not in COMMANDS:
+        return None
+    line = f"explain {name}" if ops.resolve(name) is not None else f"{command} --help"
+    return f"{command}: {COMMANDS[command][1]}", f"Try distdemo {line}."
+
+
+def answer_to(line: Sequence[str]) -> tuple[str, str] | None:
+    """Return the answer to a question and what to try; None for another command line.
+
+    The answer is `about` the first word that means something: ``ring`` in ``what is a ring``.
+    """
+    opening, *rest = " ".join(line).split()
+    if opening.lower() not in words.OPENINGS:
+        return None
+    answers = (about(word.strip("?!.,\"'")) for word in rest)
+    by_default = f"learn: {COMMANDS['learn'][1]}", "Try distdemo learn."
+    return next(filter(None, answers), by_default)
 
 
 def answer_of(hint: words.Word) -> str:

@@ -18,8 +18,10 @@ from distdemo.errors import UsageError
 from distdemo.files import read_file
 from distdemo.launcher.program import Program, is_source, no_such_function
 from distdemo.launcher.torch_import import without_traces
+from distdemo.view.format import some
 
 MAX_LINE = 160  # characters shown of a line
+MAX_NAMES = 8  # files of a folder that are named
 TRY = "Try train.py, train.py:step or -m package.module."
 
 
@@ -84,8 +86,13 @@ def _check_file(path: Path, function: str) -> None:
     """Raise `UsageError` for a missing file, or a folder that Python can't run."""
     if not os.path.exists(path):  # noqa: PTH110 - as above
         names = sorted(file.name for file in path.parent.glob("*.py"))
-        hint = TRY if path.suffix else f"Try -m {path.name} for a module."
-        why = f"Python files in {path.parent}: {', '.join(names[:8]) or 'none'}."
+        why = f"Python files in {path.parent}: {some(names, MAX_NAMES) or 'none'}."
+        if meant := _meant_file(path):
+            hint = f"Did you mean {meant}{function and f':{function}'}?"
+        elif not path.suffix and PathFinder.find_spec(path.name, [str(Path.cwd()), *sys.path]):
+            hint = f"Try -m {path.name} for a module."
+        else:
+            hint = TRY
         raise UsageError(f"There is no file {path}.", why, hint)
     if path.is_dir() and (function or not (path / "__main__.py").is_file()):
         raise UsageError(
@@ -95,10 +102,25 @@ def _check_file(path: Path, function: str) -> None:
         )
 
 
+def _meant_file(path: Path) -> Path | None:
+    """Return the file that a path probably means, or None.
+
+    It has the suffix that the path lacks, or the same name in the current folder or in a folder
+    directly below that of the path.
+    """
+    full = path if path.suffix else Path(f"{path}.py")
+    places = [full, Path(full.name)]
+    with suppress(OSError):  # it can't be listed
+        folders = sorted(folder for folder in path.parent.iterdir() if folder.is_dir())
+        places += [folder / full.name for folder in folders]
+    return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113 - as above
+
+
 # -------------------------------------------------------------------------------------- the source
 
 # With one of these in its source, a module may have names that its source doesn't contain.
 _NAME = re.compile(r"\w+")
+DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DYNAMIC = re.compile(
     r"import \*|globals|locals|vars|eval|exec|setattr|__getattr__|__dict__|modules"
 )
@@ -138,9 +160,29 @@ def check_source(program: Program) -> None:
     text = data.decode("utf-8", "replace")
     is_named = program.function in _NAME.findall(text) or DYNAMIC.search(text)
     if program.function and not is_named:
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        defined = [statement.name for statement in tree.body if isinstance(statement, kinds)]
-        raise no_such_function(program, list(dict.fromkeys(defined)))
+        raise no_such_function(program, _functions(tree))
+
+
+def uncalled_functions(program: Program) -> list[str]:
+    """Return the functions of a file that calls nothing outside them; empty for other programs."""
+    path = program.path
+    if not path.is_file() or not is_source(path):
+        return []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(read_file(path), path)
+    except (OSError, SyntaxError, ValueError):  # the program has changed its own file
+        return []
+    run = [part for part in tree.body if not isinstance(part, (*DEFS, ast.ClassDef))]
+    is_calling = any(isinstance(node, ast.Call) for part in run for node in ast.walk(part))
+    return [] if is_calling else _functions(tree)
+
+
+def _functions(tree: ast.Module) -> list[str]:
+    """Return the names of a module's functions."""
+    defined = [statement.name for statement in tree.body if isinstance(statement, DEFS)]
+    return list(dict.fromkeys(defined))
 
 
 # ---------------------------------------------------------------------------------------- preload

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import typer
 
 from distdemo import dtypes, ops, words
-from distdemo.cli.commands import suggestion
+from distdemo.cli.commands import about, suggestion
 from distdemo.cli.files import why_unwritable
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
@@ -44,6 +44,7 @@ class BadValue(typer.BadParameter):
         why: What the option expects, as a sentence; by default its help.
         example: Value to try.
         meant: Values that were probably meant.
+        instead: What to try, as a sentence; by default the option with the example.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class BadValue(typer.BadParameter):
         why: str = "",
         example: str = "",
         meant: Sequence[str] = (),
+        instead: str = "",
     ) -> None:
         super().__init__(f"{text}: {what}")
         self.text = text
@@ -60,6 +62,7 @@ class BadValue(typer.BadParameter):
         self.why = why
         self.example = example
         self.meant = meant
+        self.instead = instead
 
     def usage_error(self) -> UsageError:
         """Return the error in three lines, with the name of the option that was being parsed."""
@@ -72,7 +75,7 @@ class BadValue(typer.BadParameter):
         what = f"{flag} {self.text or repr('')}: {self.what}"
         if self.meant:
             return UsageError(what, hint=f"Did you mean {flag} {listing(self.meant, 'or')}?")
-        return UsageError(what, self.why or help_text, hint)
+        return UsageError(what, self.why or help_text, self.instead or hint)
 
 
 def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
@@ -228,7 +231,8 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
         if name is None:
             why = f"Choices: {', '.join(choices)}."
             near = words.closest(text, choices)
-            raise BadValue(text, "there is no such choice.", why, choices[0], near)
+            _, instead = about(text) or ("", "")
+            raise BadValue(text, "there is no such choice.", why, choices[0], near, instead)
         return name
 
     return parse
@@ -246,7 +250,10 @@ parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 def unknown(
     kind: str, names: Iterable[str], given: str, others: Iterable[str] = (), choices: str = ""
 ) -> UsageError:
-    """Return the error for an unknown name, with the closest known names, or else all of them.
+    """Return the error for an unknown name.
+
+    It has the known names that are meant: the table's own or the closest. If there are none, it has
+    what the name means elsewhere, or else all known names.
 
     Args:
         kind: What it names: ``step``.
@@ -257,9 +264,15 @@ def unknown(
     """
     known = list(names)
     what = f"There is no {kind} {given!r}."
-    near = words.closest(given, known, others)
+    hint = words.hint(given)
+    meant = [name for name in known if hint is not None and hint.instead.endswith(f" {name}")]
+    near = meant or words.closest(given, known, others)
     if near:
-        return UsageError(what, hint=f"Did you mean {listing(near, 'or')}?")
+        why = hint.answer if hint is not None and meant else ""
+        return UsageError(what, why, f"Did you mean {listing(near, 'or')}?")
+    instead = about(given) or suggestion(given, is_close=True)
+    if instead is not None:
+        return UsageError(what, *instead)
     return UsageError(what, choices or f"Choices: {', '.join(known)}.", "Use one of them.")
 
 
@@ -272,8 +285,9 @@ def unknown_call(kind: str, names: Iterable[str], given: str, choices: str = "")
         given: Name as typed.
         choices: Text that lists the names, by default in one line.
     """
-    error = unknown(kind, names, given, (*ops.NAMES, *words.meanings("command", "flag")), choices)
-    instead = suggestion(given, is_close=bool(error.why))  # no known name is close
+    others = (*ops.NAMES, *words.meanings("command", "flag"))
+    error = unknown(kind, names, given, others, choices)
+    instead = suggestion(given)
     return error if instead is None else UsageError(error.what, *instead)
 
 

@@ -7,10 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import typer
-
 from distdemo import ops, words
-from distdemo.cli.app import typer_command
+from distdemo.cli.app import is_accepted, typer_command
 from distdemo.cli.commands import (
     COMMANDS,
     END,
@@ -20,7 +18,6 @@ from distdemo.cli.commands import (
     find_operation,
     suggestion,
 )
-from distdemo.cli.types import ParserError
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
 
@@ -59,6 +56,9 @@ def unknown_option(option: str, context: Any, arguments: Sequence[str]) -> Usage
             return UsageError(what, why or _help_of(name, other), f"Try {line}.")
     if words.is_own_hint(option) and not (similar or why):
         return UsageError(what, *(suggestion(option) or ()))
+    value = option.lstrip("-")
+    if not (similar or close) and (flag := context.command.option_with(value)):
+        return UsageError(what, _help_of(name, flag), f"Try {context.command_path} {flag} {value}.")
     if similar or close:
         return UsageError(what, why, f"Did you mean {listing([*similar, *close], 'or')}?")
     if why:
@@ -123,7 +123,7 @@ class _Typed:
         return [
             shlex.join(["distdemo", *command.split(), *line])
             for line in lines
-            if _is_accepted(command, line)
+            if is_accepted([*command.split(), *line])
         ]
 
     def elsewhere(self) -> tuple[str, str] | None:
@@ -150,12 +150,3 @@ class _Typed:
             if self.command in OF_OPERATION and find_operation([owner]) is not None:
                 yield from self.corrected(drawn, name)
             yield from self.corrected(owner, name)
-
-
-def _is_accepted(command: str, line: Sequence[str]) -> bool:
-    """Return True if the parser of the command accepts these arguments."""
-    try:
-        typer_command(command).make_context(command, list(line))
-    except (ParserError, UsageError, typer.Exit):
-        return False
-    return True

@@ -20,6 +20,7 @@ from itertools import pairwise
 from distdemo import backends
 from distdemo.calls.records import CallCount
 from distdemo.calls.text import calls_text
+from distdemo.cli.app import is_accepted
 from distdemo.cli.commands import COMMANDS, find_command
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
@@ -224,8 +225,8 @@ def meant_command(line: str) -> str:
         ast.parse(line)
         if len(words) > 1:
             return ""
-    is_option = all(re.match(r"[\w-]", word) for word in words[1:2])
-    return f"%{' '.join(words)}" if is_option else ""
+    asked = [word for word in words if word not in ("--help", "-h")]  # the parser would show it
+    return f"%{' '.join(words)}" if is_accepted(asked) else ""
 
 
 def is_incomplete(source: str) -> bool:

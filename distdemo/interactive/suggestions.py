@@ -1,4 +1,4 @@
-"""Functions of torch.distributed that an undefined name means. A rank uses it after an error."""
+"""What a cell that failed probably means in torch.distributed. A rank uses it after an error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from distdemo import ops, words
+from distdemo.ops.reduction import NAMES, REDUCTIONS
 
 WORD = re.compile(r"[\w-]+")  # also all-reduce, which Python reads as a difference
+INVOKED = "Invoked with: "  # of pybind11: the arguments that it refused
 LIKENESS = 0.8  # of a typo and the name, from 0 to 1
 
 
 def suggestion(error: BaseException, source: str) -> str:
-    """Return what an undefined name probably means: ``dist.all_reduce``; empty if unknown.
+    """Return what an undefined name or a wrong ``op`` probably means; empty if unknown.
 
     Only the letters of a name count, and the names of MPI and NCCL are understood, as on the
     command line: ``allreduce``, ``MPI_Allreduce``, ``torch.all_reduce``, ``dist.bcast``.
@@ -25,6 +27,8 @@ def suggestion(error: BaseException, source: str) -> str:
         error: Exception of a cell.
         source: Code of the cell.
     """
+    if isinstance(error, TypeError):
+        return _reduction(str(error))
     if isinstance(error, AttributeError):
         may_mean = error.obj is dist or error.obj is torch or isinstance(error.obj, torch.Tensor)
     else:
@@ -35,6 +39,14 @@ def suggestion(error: BaseException, source: str) -> str:
     typed = [word for word in WORD.findall(source) if name in word.split("-")]
     found = next(filter(None, map(_functions, (*typed, name))), ())
     return " or ".join(f"dist.{function}" for function in found)
+
+
+def _reduction(message: str) -> str:
+    """Return the ``op`` that the message of a refused one means: of ``'max'``, ``op=...MAX``."""
+    before, _, given = message.partition(INVOKED)
+    names = [name.lower() for name in WORD.findall(given)] if "ReduceOp" in before else []
+    reductions = [REDUCTIONS[NAMES[name]] for name in names if name in NAMES]
+    return f"op=dist.ReduceOp.{reductions[-1].torch_name}" if reductions else ""
 
 
 def _functions(name: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from distdemo.cli.options import (
     stall_option,
     timeout_option,
 )
-from distdemo.cli.program import check_source, parse_program, preload
+from distdemo.cli.program import check_source, parse_program, preload, uncalled_functions
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
@@ -181,6 +181,7 @@ def run(session: Session, options: RunOptions) -> Result:
             calls=options.calls,
             captured=captured,
             is_compared=options.sanitize != "off",
+            functions=uncalled_functions(program),
         ),
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),

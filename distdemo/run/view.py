@@ -23,6 +23,7 @@ from distdemo.view.format import (
     duration,
     plural,
     ranks_text,
+    some,
     start_and_versions,
 )
 from distdemo.view.tables import MANY, Column, Grid
@@ -39,6 +40,7 @@ def run_view(
     calls: bool = False,
     captured: bool = False,
     is_compared: bool = True,
+    functions: Sequence[str] = (),
 ) -> Iterator[Block]:
     """Yield the ranks' output, their return values, calls, warnings and the verdict.
 
@@ -49,12 +51,15 @@ def run_view(
         calls: True to show the ranks' calls.
         captured: True to show the ranks' output, which was not printed yet.
         is_compared: True if the sanitizer has recorded the calls.
+        functions: Functions that the program's file defines, if it calls nothing outside them.
     """
     world = report.world
     if captured:
         yield from captured_output(report.ranks, sign, whole=whole)
-    group = ["creates its own group"] if report.program.creates_group else []
-    if world is not None and not group:
+    is_idle = not (report.program.function or report.calls or report.gaps)
+    is_idle = is_idle and report.ok and is_compared
+    group = ["creates its own group"] if report.program.creates_group and not is_idle else []
+    if world is not None and not report.program.creates_group:
         group = [world.world.backend, world.world.device]
     title = (report.program.name, plural(report.world_size, "rank"), *group)
     yield Heading(f" {sign.dot} ".join(title))
@@ -79,13 +84,14 @@ def run_view(
         yield Paragraph(f"Findings that are off: {', '.join(off)}.")
     is_unsure = report.ok and not report.complete
     yield Summary(_verdict(report), None if is_unsure else report.ok, "!")
-    file = report.program.name
-    is_idle = not (report.program.function or report.calls or report.gaps)
-    if report.ok and is_compared and is_idle:
-        yield Paragraph(
-            f"{file} made no call of torch.distributed. To run a function on every rank:"
-        )
-        yield Paragraph(f"distdemo run {file}:NAME", verbatim=True)
+    if is_idle:
+        idle = "made no call of torch.distributed. To run a function on every rank:"
+        if functions:
+            idle = f"defines {some(functions)}, but calls no function. To run one on every rank:"
+        yield Paragraph(f"{report.program.home} {idle}")
+        typed = report.program.file or report.program.home
+        name = functions[0] if len(functions) == 1 else "NAME"
+        yield Paragraph(f"distdemo run {typed}:{name}", verbatim=True)
     if world is not None:
         yield Paragraph(start_and_versions(world, report.versions), colours.QUIET, is_detail=True)
 

@@ -167,6 +167,11 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
         ("sendrecv(t)", "dist.send or dist.recv"),
         ("get_rank()", "dist.get_rank"),
         ("eval('all' + 'reduce(t)')", "dist.all_reduce"),  # it isn't in this cell's text
+        ("dist.all_reduce(t, op='max')", "op=dist.ReduceOp.MAX"),
+        ("dist.reduce(t, 0, mean) if (mean := 'mean') else t", "op=dist.ReduceOp.AVG"),
+        ("dist.all_reduce(t, op=max)", "op=dist.ReduceOp.MAX"),
+        ("dist.all_reduce(t, op='most') if rank == 0 else t", ""),
+        ("dist.all_reduce('max')", ""),
         ("nothing(t)", ""),
         ("rank.all_reduce(t)", ""),  # what an int means is unknown
         ("raise ValueError('all_reduce')", ""),

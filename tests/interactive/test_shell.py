@@ -163,7 +163,10 @@ def test_a_text_is_parted_into_statements(text: str, statements: list[str]) -> N
         ("trace list", "%trace list"),
         ("distdemo hello -n 2", "%hello -n 2"),
         ("hello", "%hello"),
-        ("all-reduce --root 1", "%all-reduce --root 1"),
+        ("all-reduce --shape 2", "%all-reduce --shape 2"),
+        ("bench p2p --help", "%bench p2p --help"),
+        ("explain scatter --root 1", "%explain scatter --root 1"),
+        ("all_reduce t", ""),  # the parser refuses it
         ("trace = 1 / 0", ""),
         ("reduce = = 3", ""),
         ("trace list\ntrace list", ""),

@@ -169,6 +169,31 @@ def test_the_table():
         "no_call": report_of([RankOutput(0)], function=""),
     }.items():
         golden(HERE / f"golden/{name}.txt", partial(run_view, report))
+    golden(HERE / "golden/uncalled.txt", partial(run_view, report, functions=["step"]))
+
+
+MEANT = {
+    "job": "Did you mean job.py?",
+    "work.py": "Did you mean deep/work.py?",
+    "work:f": "Did you mean deep/work.py:f?",
+    "other/job.py": "Did you mean job.py?",
+    "json": "Try -m json for a module.",
+    "nothing_at_all": "Try train.py, train.py:step or -m package.module.",
+    "nothing.py": "Python files in .: job.py, n0.py, n1.py, n2.py, n3.py, n4.py, n5.py, n6.py and "
+    "2 more.",
+}
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+def test_the_file_that_is_meant_is_named(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    for name in ("job", *(f"n{number}" for number in range(9)), "deep/work"):
+        (tmp_path / f"{name}.py").write_text("")
+    for line, hint in MEANT.items():
+        code, _, err = command("run", line)
+        assert code == 2, line
+        assert hint in " ".join(err.split()), line
 
 
 REFUSED = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distdemo.cli.program import check_source, parse_program
+from distdemo.cli.program import check_source, parse_program, uncalled_functions
 from distdemo.errors import UsageError
 
 SOURCE = """
@@ -39,6 +39,25 @@ def test_a_missing_function_is_refused_with_those_that_exist(folder: Path) -> No
         assert hint.endswith(":plain.")
     for name in ("plain", "waits", "made"):
         check([f"prog.py:{name}"])
+
+
+UNCALLED = {
+    "@mark(1)\ndef a(x=len('')): ...\nclass B:\n    c = len('')\nasync def d(): a()\nE = 1": [
+        "a",
+        "d",
+    ],
+    "def a(): ...\na()\n": [],
+    "def a(): ...\nif __name__ == '__main__':\n    a()\n": [],
+    "x = 1": [],
+    "def a(:": [],
+}
+
+
+def test_a_file_that_calls_none_of_its_functions(folder: Path) -> None:
+    for source, functions in UNCALLED.items():
+        (folder / "prog.py").write_text(source)
+        assert uncalled_functions(parse_program(["prog.py"], None)) == functions, source
+    assert uncalled_functions(parse_program([], "json")) == []
 
 
 def test_a_source_that_may_bind_any_name_is_left_to_the_ranks(folder: Path) -> None:
