@@ -19,8 +19,8 @@ from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES
 from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem.processes import MAX_RANKS, choose_job
-from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, WaitsFor
-from distdemo.postmortem.stacks import NO_PYSPY, look_at
+from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, Unread, WaitsFor
+from distdemo.postmortem.stacks import look_at
 from distdemo.view.format import plural, some
 
 MARK = '"live_version"'
@@ -54,15 +54,33 @@ OTHER_CALL = (
     "Ranks may be in different calls if these are on different groups, which stacks don't show; "
     "a recorder does."
 )
-UNREADABLE = {
-    NO_PYSPY: "Install it into the environment of distdemo: pip install 'distdemo[live]'.",
-    "another user": "Ask that user, or run this as root.",
-    "kernel.yama": "Run this as root (sudo), or have root set kernel.yama.ptrace_scope to 0.",
-    "ermi": "Run this as root on the host, or give the container the capability SYS_PTRACE.",
-    "has ended": "The output of its ranks says how: distdemo postmortem FOLDER.",
-    "": "Run it again; py-spy dump --nonblocking --pid PID says more.",
+UNREAD: dict[Unread, tuple[str, str]] = {
+    "no py-spy": (
+        "py-spy is not installed",
+        "Install it into the environment of distdemo: pip install 'distdemo[live]'.",
+    ),
+    "another user": (
+        "the process belongs to another user",
+        "Ask that user, or run this as root.",
+    ),
+    "ptrace scope": (
+        "kernel.yama.ptrace_scope forbids it",
+        "Run this as root (sudo), or have root set kernel.yama.ptrace_scope to 0.",
+    ),
+    "denied": (
+        "the kernel denies it",
+        "Run this as root on the host, or give the container the capability SYS_PTRACE.",
+    ),
+    "ended": (
+        "the process has ended",
+        "The output of its ranks says how: distdemo postmortem FOLDER.",
+    ),
+    "failed": (
+        "py-spy failed",
+        "Run it again; py-spy dump --nonblocking --pid PID says more.",
+    ),
 }
-"""What to do, by a part of the reason why stacks can't be read; "ermi" is of permission."""
+"""Reasons why a stack can't be read, in words, and what to do."""
 
 
 def look(number: int | None = None) -> LiveNode:
@@ -79,9 +97,8 @@ def look(number: int | None = None) -> LiveNode:
     ranks = look_at(job, host)
     unread = [rank for rank in ranks if rank.unread]
     if len(unread) == len(ranks):
-        why = unread[0].unread
+        why, hint = _why_unread(unread[0]), UNREAD[unread[0].unread][1]
         rows = "; ".join(f"{ranks_of(row.ranks).lower()} {row.did}" for row in rows_of(ranks))
-        hint = next(hint for part, hint in UNREADABLE.items() if part in why)
         numbers = ranks_of(tuple(rank.rank for rank in ranks)).lower()
         raise UsageError(
             f"The stacks of {numbers} can't be read: {why}.",
@@ -105,7 +122,11 @@ def read_node(text: str) -> LiveNode:
     node = decode(LiveNode, loads(text, max_bytes=MAX_BYTES))
     threads = [each for rank in node.ranks for each in (rank.main, *rank.others)]
     lines = [thread.source_line or SourceLine() for thread in threads]
-    texts = [node.host, node.job, *(t for rank in node.ranks for t in (rank.host, rank.unread))]
+    texts = [
+        node.host,
+        node.job,
+        *(t for rank in node.ranks for t in (rank.host, rank.unread_text)),
+    ]
     texts += [text for thread in threads for text in (thread.name, thread.what)]
     texts += [text for line in lines for text in (line.file, line.function)]
     if any(len(text) > MAX_TEXT for text in texts) or any(map(_is_long, lines)):
@@ -181,8 +202,9 @@ class LiveView:
             yield (
                 "The ranks' numbers are inferred from the order in which their processes started."
             )
-        for why in dict.fromkeys(rank.unread for rank in self.ranks if rank.unread):
-            ranks = tuple(rank.rank for rank in self.ranks if rank.unread == why)
+        unread = [rank for rank in self.ranks if rank.unread]
+        for why in dict.fromkeys(map(_why_unread, unread)):
+            ranks = tuple(rank.rank for rank in unread if _why_unread(rank) == why)
             yield f"No stack of {ranks_of(ranks).lower()}: {why}."
         if self.gone and not self.waiting:
             yield f"{ranks_of(self.gone)} {_has(self.gone)} no process."
@@ -262,6 +284,12 @@ def _call(rank: LiveRank) -> LiveThread:
     if rank.main.waits_for in IN_THREAD:
         return next((each for each in rank.others if each.waits_for == "ranks"), rank.main)
     return rank.main
+
+
+def _why_unread(rank: LiveRank) -> str:
+    """Return why the stack of a rank couldn't be read."""
+    text, _ = UNREAD[rank.unread]
+    return f"{text} ({rank.unread_text})" if rank.unread_text else text
 
 
 def _has(ranks: Sequence[int]) -> str:

@@ -113,6 +113,10 @@ WaitsFor = Literal[
 an ``event`` of a socket, a pipe or a timer; ``nothing`` if it runs; empty if unknown."""
 
 
+Unread = Literal["", "no py-spy", "another user", "ptrace scope", "denied", "ended", "failed"]
+"""Reason why a stack couldn't be read; empty if it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class LiveThread:
     """Position of a thread that exists now.
@@ -142,7 +146,8 @@ class LiveRank:
         host: Its host.
         main: Its main thread.
         others: Its other threads, and workers of its data loader, that are in the user's code.
-        unread: Reason why its stack couldn't be read, or empty.
+        unread: Reason why its stack couldn't be read.
+        unread_text: What py-spy or the system says of that, or empty.
         moved: True if its main thread moved while the stacks were taken.
     """
 
@@ -151,7 +156,8 @@ class LiveRank:
     host: str
     main: LiveThread
     others: tuple[LiveThread, ...] = ()
-    unread: str = ""
+    unread: Unread = ""
+    unread_text: str = ""
     moved: bool = False
 
 

@@ -26,7 +26,7 @@ from distdemo.encoding import decode, loads
 from distdemo.files import read_file
 from distdemo.postmortem.dumps import MAX_FRAMES, is_torch, is_user, source_line
 from distdemo.postmortem.processes import LiveJob, Process, is_python
-from distdemo.postmortem.records import LiveRank, LiveThread, WaitsFor
+from distdemo.postmortem.records import LiveRank, LiveThread, Unread, WaitsFor
 from distdemo.view.foreign import one_line
 
 PAUSE_S = 1.0  # between the two stacks of a thread
@@ -41,7 +41,6 @@ MAX_WORKERS = 8  # processes of a rank whose stacks are taken
 MAX_TEXT = 200  # characters of a path or command
 BLOCKED: tuple[WaitsFor, ...] = ("lock", "pipe", "file", "file lock", "terminal", "child")
 """Waits in which a thread doesn't get the processor."""
-NO_PYSPY = "py-spy is not installed"
 _DEBUGGER = re.compile(r"(?:^|/)(?:pdb|bdb)\.py$|(?:^|/)(?:ipdb|pudb|debugpy|pydevd\w*)/")
 _LOADER = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
 _WORKER = re.compile(r"(?:^|/)torch/utils/data/_utils/worker\.py$")
@@ -87,7 +86,17 @@ class _Thread:
 
 
 class UnreadError(Exception):
-    """A stack can't be read; the text says why."""
+    """A stack can't be read.
+
+    Attributes:
+        reason: Reason.
+        text: What py-spy or the system says, or empty.
+    """
+
+    def __init__(self, reason: Unread, text: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text
 
 
 class Sleep(NamedTuple):
@@ -136,7 +145,8 @@ def look_at(job: LiveJob, host: str) -> tuple[LiveRank, ...]:
             moved = moved or before.sleep.switches != after.sleep.switches
             if moved and main.waits_for != "ranks":
                 main = replace(main, waits_for="nothing", what="")
-        ranks.append(LiveRank(rank, process.pid, host, main, rest, after.unread, moved))
+        why = after.unread, after.unread_text
+        ranks.append(LiveRank(rank, process.pid, host, main, rest, *why, moved))
     return tuple(ranks)
 
 
@@ -147,13 +157,15 @@ class _Stacks(NamedTuple):
         main: Its main thread.
         threads: Its other threads.
         sleep: What the kernel says of the main thread.
-        unread: Reason why there is no stack, or empty.
+        unread: Reason why there is no stack.
+        unread_text: What py-spy or the system says of that, or empty.
     """
 
     main: _Thread
     threads: tuple[_Thread, ...]
     sleep: Sleep
-    unread: str = ""
+    unread: Unread = ""
+    unread_text: str = ""
 
 
 def _find_pyspy() -> str:
@@ -169,11 +181,11 @@ def _take(process: Process, pyspy: str) -> _Stacks:
     try:
         threads = _dump(process.pid, pyspy)
     except UnreadError as error:
-        return _Stacks(none, (), sleep, one_line(str(error)))
+        return _Stacks(none, (), sleep, error.reason, one_line(error.text))
     main = next((t for t in threads if t.os_thread_id == process.pid), None)
     main = main or next((t for t in threads if t.thread_name == "MainThread"), None)
     if main is None:
-        return _Stacks(none, threads, sleep, "its main thread runs no Python")
+        return _Stacks(none, threads, sleep, "failed", "its main thread runs no Python")
     return _Stacks(main, tuple(t for t in threads if t is not main), sleep)
 
 
@@ -184,8 +196,8 @@ def _dump(pid: int, pyspy: str) -> tuple[_Thread, ...]:
         UnreadError: py-spy is missing, or can't read them.
     """
     if not pyspy:
-        raise UnreadError(NO_PYSPY)
-    why = ""
+        raise UnreadError("no py-spy")
+    why = UnreadError("failed")
     for _ in range(TRIES):
         line = [pyspy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
@@ -197,35 +209,36 @@ def _dump(pid: int, pyspy: str) -> tuple[_Thread, ...]:
                 return decode(tuple[_Thread, ...], data)[:MAX_THREADS]
             why = _why_denied(pid) or _cause(done.stderr)
         except subprocess.TimeoutExpired:
-            raise UnreadError(f"py-spy took more than {TIMEOUT_S:g} s") from None
+            raise UnreadError("failed", f"py-spy took more than {TIMEOUT_S:g} s") from None
         except OSError as error:
-            raise UnreadError(f"py-spy can't be started ({error.strerror})") from None
+            raise UnreadError("failed", f"py-spy can't be started: {error.strerror}") from None
         except ValueError as error:
-            why = f"py-spy's answer can't be read ({error})"[:MAX_TEXT]
-    raise UnreadError(why)
+            why = UnreadError("failed", f"py-spy's answer can't be read: {error}"[:MAX_TEXT])
+    raise why
 
 
-def _cause(text: bytes) -> str:
+def _cause(text: bytes) -> UnreadError:
     """Return the innermost cause in py-spy's error."""
     lines = text.decode(errors="replace").partition("Stack backtrace:")[0].strip().splitlines()
     line = _PREFIX.sub("", lines[-1])[:MAX_TEXT] if lines else "no reason"
-    return f"py-spy says: {line}"
+    is_denied = any(words in line for words in ("Permission denied", "not permitted"))
+    return UnreadError("denied" if is_denied else "failed", f"py-spy says: {line}")
 
 
-def _why_denied(pid: int) -> str:
-    """Return why this process may not read the memory of another one, or an empty text."""
+def _why_denied(pid: int) -> UnreadError | None:
+    """Return why this process may not read the memory of another one, or None."""
     try:
         if Path(f"/proc/{pid}").stat().st_uid != os.geteuid() != 0:
-            return "it belongs to another user"
+            return UnreadError("another user")
     except OSError:
-        return "it has ended"
+        return UnreadError("ended")
     with suppress(OSError):
         Path(f"/proc/{pid}/mem").open("rb").close()
-        return ""
+        return None
     scope = ""
     with suppress(OSError):
         scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
-    return f"kernel.yama.ptrace_scope is {scope}" if scope not in ("", "0") else ""
+    return UnreadError("ptrace scope", f"it is {scope}") if scope not in ("", "0") else None
 
 
 def _asleep(pid: int, tid: int) -> Sleep:

@@ -272,7 +272,7 @@ def test_without_permission_it_says_what_could_be_read(spawned: Job, start: Star
         code, out, err = run.finish()
     text = " ".join(err.split())
     assert (code, out) == (2, "")
-    why = "py-spy says: Operation not permitted (os error 1)."
+    why = "the kernel denies it (py-spy says: Operation not permitted (os error 1))."
     assert text.startswith(f"The stacks of ranks 0, 1 can't be read: {why}")
     assert "rank 1 waiting for a pipe" in text.lower()
     assert "SYS_PTRACE" in text
@@ -423,12 +423,18 @@ def test_wording(tmp_path: Path) -> None:
     ranks = [rank_at(number, kind) for number, kind in enumerate(get_args(WaitsFor)[2:])]
     ranks[-1] = replace(ranks[-1], others=(LiveThread(99, "", "file", "/data/0", None),))
     shown([*ranks, REDUCE(20), rank_at(21, "ranks", 9, "backward()")], "apart", tmp_path)
-    shown([REDUCE(0), REDUCE(1), rank_at(2, "", unread="why")], "together", tmp_path)
+    shown(
+        [REDUCE(0), REDUCE(1), rank_at(2, "", unread="failed", unread_text="why")],
+        "together",
+        tmp_path,
+    )
 
 
 @given(st.data())
 def test_no_file_of_a_node_crashes_the_reader(data: st.DataObject) -> None:
-    text = json.loads(node_text(node(REDUCE(0), rank_at(1, "lock", unread="why"))))
+    text = json.loads(
+        node_text(node(REDUCE(0), rank_at(1, "lock", unread="failed", unread_text="why")))
+    )
     text = json.dumps(data.draw(changed(text)))
     with suppress(ValueError):
         view = LiveView([read_node(text)])
