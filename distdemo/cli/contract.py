@@ -89,6 +89,7 @@ class CommandInfo:
         joins: True if the command can run as one node of a joined world.
         exports: Functions that return the content of a file for a record, by suffix: ``.csv``; each
             is also a value of ``--format``. They import what they need.
+        folder: True if ``--output`` also takes a folder, for `Result.files`.
         epilog: Examples at the end of the help text.
         record: Class of the record, ``distdemo.bench.records:BenchReport``, or several of them;
             the JSON schema is made from it.
@@ -96,6 +97,7 @@ class CommandInfo:
 
     joins: bool = False
     exports: Mapping[str, Callable[[Any], Content]] = field(default_factory=dict)
+    folder: bool = False
     epilog: str = ""
     record: str = ""
 

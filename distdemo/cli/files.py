@@ -48,6 +48,18 @@ def why_unwritable(path: Path) -> str:
     return "" if os.access(path if exists else folder, os.W_OK) else "Permission denied."
 
 
+def why_no_folder(path: Path) -> str:
+    """Return the reason why a folder can neither be created nor written to, or an empty string."""
+    try:
+        if path.is_dir():
+            return why_unwritable(path / "file")
+        if path.exists():
+            return "It is a file."
+    except OSError as error:
+        return f"{error.strerror}."
+    return why_unwritable(path)
+
+
 def _write(path: Path, content: FileContent) -> None:
     """Write to a temporary file in the same folder, then rename it.
 

@@ -89,9 +89,9 @@ def _output_options(info: CommandInfo) -> list[tuple[str, Any, Any]]:
     suffixes = (*WRITTEN, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
     text = f"Write the result to a file: {', '.join(suffixes)}."
-    to_file = option(
-        file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
-    )
+    text += " A folder gets a file of this node." * info.folder
+    parser = file_to_write(*suffixes, folder=info.folder)
+    to_file = option(parser, "FILE", text, "--output", "-o", rich_help_panel=OUTPUT)
     return [
         ("format", Annotated[str, format_option], "table"),
         ("output", Annotated[Path | None, to_file], None),

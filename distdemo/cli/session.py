@@ -116,6 +116,11 @@ class Session:
     so_far: Callable[[str], Result] | None = None
     _joined_world: JoinedWorld | None = field(default=None, repr=False)
 
+    @property
+    def folder(self) -> Path | None:
+        """Folder that ``--output`` names; None if that is a file."""
+        return None if self.output is None or self.output.suffix else self.output
+
     # ------------------------------------------------------------------------- what to start
 
     @property

@@ -17,7 +17,7 @@ import typer
 
 from distdemo import dtypes, ops, words
 from distdemo.cli.commands import about, suggestion
-from distdemo.cli.files import why_unwritable
+from distdemo.cli.files import why_no_folder, why_unwritable
 from distdemo.errors import UsageError
 from distdemo.view.format import listing
 
@@ -291,11 +291,12 @@ def unknown_call(kind: str, names: Iterable[str], given: str, choices: str = "")
     return error if instead is None else UsageError(error.what, *instead)
 
 
-def file_to_write(*endings: str) -> Callable[[Any], Path]:
+def file_to_write(*endings: str, folder: bool = False) -> Callable[[Any], Path]:
     """Return a parser of files to write, which are checked before anything runs.
 
     Args:
         endings: Suffixes that choose the format, ``.json``; empty accepts any.
+        folder: True to accept a folder, whose name has no suffix; it need not exist.
     """
 
     @_parser
@@ -303,6 +304,11 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
         path = Path(text)
         suffix = path.suffix.lower()
         example = f"result{(*endings, '')[0]}"
+        if folder and not suffix:
+            why = why_no_folder(path)
+            if why:
+                raise BadValue(text, "it can't be written to.", why, example)
+            return path
         if endings and suffix not in endings:
             why = f"The suffix chooses the format: {', '.join(endings)}."
             raise BadValue(text, "unknown suffix.", why, example)

@@ -222,6 +222,16 @@ def _frame(value: Any) -> SourceLine:
     return SourceLine(text_of(frame["filename"]), number(frame["line"]), text_of(frame["name"]))
 
 
+def is_torch(file: str) -> bool:
+    """Return True if a file belongs to torch."""
+    return _TORCH.search(file) is not None
+
+
+def is_user(file: str) -> bool:
+    """Return True if a file belongs neither to an installed package nor to Python."""
+    return not any(place.search(file) for place in (_TORCH, _PACKAGE, _LIBRARY))
+
+
 def source_line(frames: Iterable[SourceLine]) -> SourceLine:
     """Return the user's line of a stack, innermost frame first, with the lines that called it.
 
@@ -230,9 +240,9 @@ def source_line(frames: Iterable[SourceLine]) -> SourceLine:
     users: list[SourceLine] = []
     packages: list[SourceLine] = []
     for frame in frames:
-        if _PACKAGE.search(frame.file):
-            packages += [] if _TORCH.search(frame.file) else [frame]
-        elif not (_TORCH.search(frame.file) or _LIBRARY.search(frame.file)):
+        if is_user(frame.file):
             users.append(frame)
+        elif _PACKAGE.search(frame.file) and not is_torch(frame.file):
+            packages.append(frame)
     line, *callers = users or packages[:1] or [SourceLine()]
     return replace(line, callers=tuple(callers[:MAX_CALLERS]))

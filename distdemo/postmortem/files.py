@@ -21,12 +21,13 @@ from distdemo.files import limit_memory, open_file, read_file
 from distdemo.launcher import helper
 from distdemo.launcher.helper import Channel, HelperError
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem import verdict
+from distdemo.postmortem import live, verdict
 from distdemo.postmortem.dumps import read_dump
 from distdemo.postmortem.job import Job
+from distdemo.postmortem.live import LiveView
 from distdemo.postmortem.logs import MARK, RAS, STACK, Log, read_log, read_ras, read_stacks
 from distdemo.postmortem.pickles import is_pickle
-from distdemo.postmortem.records import Postmortem, RankCalls
+from distdemo.postmortem.records import LiveNode, Postmortem, RankCalls
 from distdemo.view.foreign import one_line
 from distdemo.view.format import plural, some
 
@@ -47,9 +48,11 @@ class _Contents:
 
     Args:
         skipped: Files that can't be used, by the reason; more are added.
+        here: Ranks that run on this node, or None.
     """
 
-    def __init__(self, skipped: dict[str, list[str]]) -> None:
+    def __init__(self, skipped: dict[str, list[str]], here: LiveNode | None) -> None:
+        self.nodes = [here] if here is not None else []
         self.dumps: dict[Path, tuple[int, RankCalls]] = {}
         self.logs: list[tuple[int | None, Log]] = []
         self._stacks: dict[int, str] = {}
@@ -64,6 +67,8 @@ class _Contents:
                 self.logs.append((None, content))
             elif isinstance(content, RankCalls):
                 self.dumps[path] = _known(rank), content
+            elif isinstance(content, LiveNode):
+                self.nodes += [content] if content not in self.nodes else []
             elif STACK.search(content):
                 self._stacks[_known(rank)] = content
             else:
@@ -81,6 +86,7 @@ class _Contents:
             "RAS report": len(self.logs),
             "stack": len(self._stacks),
             "log": len(self._texts),
+            "node": len(self.nodes),
         }
 
     def read_texts(self) -> list[Path]:
@@ -98,11 +104,17 @@ class _Contents:
         calls = dict(self.dumps.values())
         for rank, stack in read_stacks(self._stacks).items():
             calls.setdefault(rank, RankCalls() if self.dumps else stack).line = stack.line
+        for live_rank in (rank for node in self.nodes for rank in node.ranks):
+            if live_rank.rank in calls:
+                calls[live_rank.rank].line = live_rank.main.source_line
         return calls
 
 
 def judge_files(
-    names: Sequence[str], on_file: Callable[[str], object] = len, excluded: Sequence[str] = ()
+    names: Sequence[str],
+    on_file: Callable[[str], object] = len,
+    excluded: Sequence[str] = (),
+    here: LiveNode | None = None,
 ) -> Postmortem:
     """Read the files of a job and judge them.
 
@@ -110,6 +122,7 @@ def judge_files(
         names: Folders and files.
         on_file: Called with the path of each file before it is read.
         excluded: Patterns of the names of parameters that aren't compared.
+        here: Ranks that run on this node, or None.
 
     Raises:
         UsageError: There is no file, or none that can be used, or they are of several jobs, or a
@@ -117,7 +130,7 @@ def judge_files(
     """
     source = ", ".join(one_line(name.rstrip("/")) for name in names[:3])
     files = list(dict.fromkeys(path for name in names for path in _walk(name)))
-    if not files:
+    if not (files or here):
         raise UsageError(
             f"{source} has no files.",
             "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
@@ -135,7 +148,7 @@ def judge_files(
             "Only recordings of distdemo.sanitizer.install() have parameters.",
             "Leave it out.",
         )
-    contents = _Contents(skipped)
+    contents = _Contents(skipped, here)
     for path in _last_attempts(files):
         on_file(str(path))
         contents.add(path)
@@ -153,24 +166,27 @@ def judge_files(
         more = [f"{plural(left, 'other reason')}."] if left > 0 else []
         why = " ".join(notes[:MAX_REASONS] + more)
         raise UsageError(f"{source} has nothing that can be used.", why, "Try another folder.")
+    view = LiveView(contents.nodes)
+    view.check()
     job = Job(contents.calls(), contents.logs, has_unknown_ranks=bool(unknown))
     if unknown:
         notes.append(f"The ranks that wrote {some([*map(_short, unknown)])} are unknown.")
-    findings = tuple(verdict.find(job))
+    findings = tuple(verdict.find(job)) or tuple(view.findings())
     absent = tuple(sorted(set(range(job.world_size)) - job.calls.keys())) if job.calls else ()
     backends = (f"{calls.backend} {calls.library}".strip() for calls in job.calls.values())
     return Postmortem(
-        source,
-        job.world_size,
+        source or view.job,
+        max(job.world_size, view.world_size),
         tuple(plural(count, kind) for kind, count in counts.items() if count),
         tuple(dict.fromkeys(filter(None, backends))),
         absent,
-        (*job.notes, *notes),
+        (*job.notes, *view.notes(), *notes),
         job.judge.calls(),
         findings,
         tuple(job.judge.warnings()),
-        stopped="" if findings else _stopped(job, absent),
+        stopped="" if findings else view.stopped() if view.nodes else _stopped(job, absent),
         has_recorder=bool(job.calls),
+        live=view.ranks,
     )
 
 
@@ -207,7 +223,7 @@ def _last_attempts(files: Sequence[Path]) -> list[Path]:
     return [path for path, a in attempts.items() if a is None or int(a[2]) == last[a[1]]]
 
 
-def _read(path: Path) -> tuple[int | None, RankCalls | Log | str]:
+def _read(path: Path) -> tuple[int | None, RankCalls | Log | LiveNode | str]:
     """Return the rank in a file's name, and its content; the text of a log or stack.
 
     Raises:
@@ -224,6 +240,8 @@ def _read(path: Path) -> tuple[int | None, RankCalls | Log | str]:
         raise ValueError("empty")
     text = "" if b"\0" in head else read_file(path).decode(errors="replace")
     if text.lstrip().startswith("{"):
+        if live.MARK in text[:HEAD_BYTES]:
+            return rank, live.read_node(text)
         return rank, read_ras(text) if RAS in text else read_dump(text)
     is_known = MARK.search(text) or STACK.search(text)
     if not is_known and (not is_log or (head and not text)):
@@ -309,13 +327,15 @@ def _judge_recordings(
 # ------------------------------------------------------------------------------ the reading process
 
 
-def examine(names: Sequence[str], excluded: Sequence[str] = ()) -> Postmortem:
+def examine(
+    names: Sequence[str], excluded: Sequence[str] = (), here: LiveNode | None = None
+) -> Postmortem:
     """Return the verdict on these folders and files; see `judge_files`.
 
     Raises:
         UsageError: There is no file, or none that can be used, or one ends the process.
     """
-    reader = helper.fork(partial(_work, names, excluded))
+    reader = helper.fork(partial(_work, names, excluded, here))
     path = ""
     try:
         while isinstance(message := reader.receive(), str):
@@ -335,7 +355,9 @@ def examine(names: Sequence[str], excluded: Sequence[str] = ()) -> Postmortem:
     return message
 
 
-def _work(names: Sequence[str], excluded: Sequence[str], channel: Channel) -> None:
+def _work(
+    names: Sequence[str], excluded: Sequence[str], here: LiveNode | None, channel: Channel
+) -> None:
     """Send the path of each file before it is read, then the report or an error."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -345,7 +367,7 @@ def _work(names: Sequence[str], excluded: Sequence[str], channel: Channel) -> No
     gc.disable()  # no format has cycles, and collecting takes a third of the time
     message: Postmortem | UsageError
     try:
-        message = judge_files(names, channel.send, excluded)
+        message = judge_files(names, channel.send, excluded, here)
     except UsageError as error:
         message = error
     except MemoryError:

@@ -92,6 +92,98 @@ class RankEnd:
         return self.code in (1, -SIGINT, -SIGTERM)
 
 
+WaitsFor = Literal[
+    "",
+    "ranks",
+    "lock",
+    "queue",
+    "pipe",
+    "file",
+    "file lock",
+    "terminal",
+    "socket",
+    "event",
+    "child",
+    "debugger",
+    "loader",
+    "sleep",
+    "nothing",
+]
+"""What a thread waits for: the other ``ranks``, in a function of torch.distributed or in backward;
+an ``event`` of a socket, a pipe or a timer; ``nothing`` if it runs; empty if unknown."""
+
+
+Unread = Literal["", "no py-spy", "another user", "ptrace scope", "denied", "ended", "failed"]
+"""Reason why a stack couldn't be read; empty if it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveThread:
+    """Position of a thread that exists now.
+
+    Attributes:
+        pid: Its process: the rank, or a worker of the rank's data loader.
+        name: Name of the thread, ``MainThread``; empty if its stack wasn't read.
+        waits_for: What it waits for.
+        what: That by name: function of torch.distributed, path of the file, or child process.
+        source_line: Innermost line of the user's code, or None.
+    """
+
+    pid: int
+    name: str = ""
+    waits_for: WaitsFor = ""
+    what: str = ""
+    source_line: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRank:
+    """Rank that runs now.
+
+    Attributes:
+        rank: Global rank.
+        pid: Its process.
+        host: Its host.
+        main: Its main thread.
+        others: Its other threads, and workers of its data loader, that are in the user's code.
+        unread: Reason why its stack couldn't be read.
+        unread_text: What py-spy or the system says of that, or empty.
+        moved: True if its main thread moved while the stacks were taken.
+    """
+
+    rank: int
+    pid: int
+    host: str
+    main: LiveThread
+    others: tuple[LiveThread, ...] = ()
+    unread: Unread = ""
+    unread_text: str = ""
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNode:
+    """Ranks of a job on this node: the file that ``--live --output`` writes.
+
+    Attributes:
+        live_version: Version of this format.
+        host: Name of the node.
+        job: ``MASTER_ADDR:MASTER_PORT``, or the process that started the ranks.
+        world_size: Number of ranks of the job; 0 if unknown.
+        ranks: Its ranks.
+        gone: Ranks that belong to this node and have no process.
+        is_ordered: True if the ranks' numbers are inferred from the order of their start.
+    """
+
+    live_version: Literal[1]
+    host: str
+    job: str
+    world_size: int
+    ranks: tuple[LiveRank, ...]
+    gone: tuple[int, ...] = ()
+    is_ordered: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Postmortem:
     """Summary of the files that a job's ranks left behind, and the verdict.
@@ -107,7 +199,8 @@ class Postmortem:
         findings: Findings, the most important first.
         warnings: Possible errors.
         stopped: Reason why errors may have been missed, or empty.
-        has_recorder: False if there are only logs, which name no call.
+        has_recorder: False if there are only logs or stacks, which name no call.
+        live: Ranks that ran when ``--live`` looked at them, and where they were.
     """
 
     source: str
@@ -121,6 +214,7 @@ class Postmortem:
     warnings: tuple[Finding, ...] = ()
     stopped: str = ""
     has_recorder: bool = True
+    live: tuple[LiveRank, ...] = ()
 
     @property
     def ok(self) -> bool:

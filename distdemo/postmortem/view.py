@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.calls.text import calls_text, headline
+from distdemo.calls.text import calls_text, headline, rows_text
 from distdemo.calls.view import finding_view
+from distdemo.postmortem.live import rows_of
 from distdemo.postmortem.records import Postmortem
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -32,12 +33,18 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
         yield from finding_view(warning)
     for finding in report.findings:
         yield from finding_view(finding)
+    if report.live and not report.findings:
+        yield Paragraph("\n".join(rows_text(rows_of(report.live))), verbatim=True)
     for note in report.notes[:MAX_NOTES]:
         yield Paragraph(note)
     if len(report.notes) > MAX_NOTES:
         yield Paragraph(f"{plural(len(report.notes) - MAX_NOTES, 'more note')} in --format json.")
     if report.findings:
         yield Summary(headline(report.findings[0]), ok=False)
+        return
+    if report.live:
+        yield Paragraph(SWITCH_ON)
+        yield Summary(f"{report.stopped[:1].upper()}{report.stopped[1:]}.", None, "!")
         return
     if not report.has_recorder:
         yield Paragraph(SWITCH_ON)
