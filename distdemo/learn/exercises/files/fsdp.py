@@ -8,7 +8,8 @@
 #   weight is x.T @ gradient. The latter comes from this rank's rows only.
 # hints: dist.reduce_scatter takes a tensor of the size of the shard and a list of all pieces:
 #   list((x.T @ gradient).chunk(n)). Divide the result by n. dist.all_gather takes a list of n
-#   tensors like the shard; torch.cat joins them.
+#   tensors like the shard; torch.cat joins them. In the backward pass the two calls can have either
+#   order.
 """A linear layer of FSDP (ZeRO-3)."""
 
 import torch
