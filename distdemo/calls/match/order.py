@@ -76,9 +76,7 @@ class OrderRule(Rule):
                 cycle = self._cycle(entry)
                 if not cycle:
                     continue
-                if len(self._cycles) < MAX_LINES:
-                    lines = {call.call.source_line.innermost for pair in cycle for call in pair}
-                    self._cycles.setdefault(frozenset(lines), cycle)
+                self._keep(cycle)
             waiting += self._remove(together)
 
     def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -113,15 +111,32 @@ class OrderRule(Rule):
                 paths.append([*path, (earlier, later)])
         return []
 
+    def _keep(self, cycle: list[tuple[Entry, Entry]]) -> None:
+        """Keep the first cycle on each set of lines; of several sets of ranks, the lowest.
+
+        Which of them is found first depends on which ranks are faster.
+        """
+        lines = frozenset(call.call.source_line.innermost for pair in cycle for call in pair)
+        known = self._cycles.get(lines)
+        if known is None and len(self._cycles) == MAX_LINES:
+            return
+        if known is None or _ranks(cycle) < _ranks(known):
+            self._cycles[lines] = cycle
+
     def _warning(self, cycle: list[tuple[Entry, Entry]]) -> Finding:
         rows = [
             self.matcher.shown.row(entry.rank, entry.call, f"{entry.call} on {entry.group.name}")
             for pair in sorted(cycle, key=lambda pair: pair[0].rank)
             for entry in pair
         ]
-        ranks = tuple(sorted({pair[0].rank for pair in cycle}))
+        ranks = _ranks(cycle)
         several = len({entry.group for pair in cycle for entry in pair}) > 1
         calls = "calls on several groups" if several else "sends and receives"
         what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
         rule = KINDS["order"].rule
         return Finding("order", what, tuple(rows), "", rule, ranks, level="warn")
+
+
+def _ranks(cycle: list[tuple[Entry, Entry]]) -> tuple[int, ...]:
+    """Return the ranks of a cycle in order."""
+    return tuple(sorted({earlier.rank for earlier, _ in cycle}))
