@@ -38,7 +38,7 @@ def modules(tmp_path: Path) -> Path:
     "line",
     [
         "hello",
-        "all-reduce --start-method spawn",
+        "all-reduce -n 2 --start-method spawn --timeout 300",
         "check --op broadcast/tensor --dtype float32 --world-size 2",
         "bench all-reduce -n 2 -b 8 -e 8 --budget 0.1",
         "train -n 2 --epochs 1",
