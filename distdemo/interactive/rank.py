@@ -293,7 +293,7 @@ def _traceback(error: BaseException, cell: Cell) -> str:
     ]
     lines = traceback.format_exception_only(error)
     if meant := suggestion(error, cell.source):  # in place of Python's own, which it may have
-        first, _, _ = str(error).partition(". ")  # pybind11 goes on with its own types
+        first, _, _ = str(error).partition(". ")  # pybind11 adds its own types
         lines = [f"{type(error).__name__}: {first}. Did you mean {meant}?"]
     text = text_of("".join(lines).rstrip())
     return "".join([*traceback.format_list(frames), text])

@@ -1,4 +1,4 @@
-"""What a cell that failed probably means in torch.distributed. A rank uses it after an error."""
+"""Names in torch.distributed that a failed cell probably means. A rank looks for them."""
 
 from __future__ import annotations
 

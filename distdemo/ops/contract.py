@@ -143,7 +143,7 @@ class Form:
         summary: One line, if the op's own summary doesn't fit.
         when: Typical uses, if the op's own don't fit.
         mistake: The most common mistake, if the op's own can't happen in this form.
-        besides: What the call sends in addition to its payload, as text.
+        besides: Data that the call sends in addition to its payload, as text.
         uneven: True if tensors or parts have unequal lengths, given by the spec's sizes or splits.
     """
 

@@ -1,7 +1,7 @@
 """Judge a job that runs now, by the positions of its ranks.
 
-Stacks name a rank that isn't in a call of torch.distributed, or is in another one than most. If all
-ranks wait at one line, stacks can't tell which of them is behind.
+Stacks name a rank that isn't in a call of torch.distributed, or is in a different call from most.
+If all ranks wait at one line, stacks can't tell which of them is behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_TEXT = 5_000  # characters of a path
 UNPAIRED = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "wait()", "wait_tensor")
 """Functions in which ranks may rightly be while others are in another one."""
 IN_THREAD: tuple[WaitsFor, ...] = ("", "lock", "queue", "event")
-"""What a main thread may wait for while another thread of its rank is in a call."""
+"""Things that a main thread may wait for while another thread of its rank is in a call."""
 WAITS: dict[WaitsFor, str] = {
     "": "in C or C++",
     "ranks": "in {}",
@@ -48,7 +48,7 @@ WAITS: dict[WaitsFor, str] = {
     "sleep": "sleeping",
     "nothing": "running",
 }
-"""What a thread does."""
+"""Activity of a thread, in words."""
 TAKES_LONG = "A stack is of one moment: a rank that only takes long may still come."
 OTHER_CALL = (
     "Ranks may be in different calls if these are on different groups, which stacks don't show; "
@@ -57,7 +57,7 @@ OTHER_CALL = (
 UNREAD: dict[Unread, tuple[str, str]] = {
     "no py-spy": (
         "py-spy is not installed",
-        "Install it into the environment of distdemo: pip install 'distdemo[live]'.",
+        "Install it into the environment of distdemo: pip install py-spy.",
     ),
     "another user": (
         "the process belongs to another user",

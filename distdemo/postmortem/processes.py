@@ -1,7 +1,7 @@
 """Find the ranks of the jobs that run on this node, by what ``/proc`` says about processes.
 
 Ranks that a launcher started have ``RANK`` and ``MASTER_PORT`` in the environment that they began
-with. Ranks of ``mp.spawn`` set these later, where nobody sees it: they are processes of one parent
+with. Ranks of ``mp.spawn`` set these later, which can't be seen: they are processes of one parent
 that are connected to each other. Source: proc(5). Nothing is written, stopped or signalled.
 """
 

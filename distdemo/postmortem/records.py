@@ -109,8 +109,8 @@ WaitsFor = Literal[
     "sleep",
     "nothing",
 ]
-"""What a thread waits for: the other ``ranks``, in a function of torch.distributed or in backward;
-an ``event`` of a socket, a pipe or a timer; ``nothing`` if it runs; empty if unknown."""
+"""Thing that a thread waits for: the other ``ranks``, in a function of torch.distributed or in
+backward; an ``event`` of a socket, a pipe or a timer; ``nothing`` if it runs; empty if unknown."""
 
 
 Unread = Literal["", "no py-spy", "another user", "ptrace scope", "denied", "ended", "failed"]

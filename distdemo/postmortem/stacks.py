@@ -1,6 +1,6 @@
 """Take the stacks of running ranks with py-spy, and what ``/proc`` says of their threads.
 
-Nothing is stopped: ``--nonblocking`` reads the memory of a process that goes on running. So a stack
+Nothing is stopped: ``--nonblocking`` reads the memory of a process that keeps running. So a stack
 may be of two moments, and is only trusted if the next one is equal. What py-spy writes comes from
 the memory of a process that may be someone else's: it is decoded strictly, with limits.
 """
