@@ -7,7 +7,8 @@ ranks import torch.
 - :func:`check_parity`: compare a function on N ranks with one rank, tensor by tensor
 - :func:`check_replicas`: compare tensors of all ranks by checksum under the sanitizer
 - :func:`step`: count a training step, so that the sanitizer can compare the ranks' steps
-- :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
+- :class:`DistdemoError`, :class:`ParityError`, :class:`UsageError`, :class:`WorldError`,
+  :class:`WorldInterrupted`
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from distdemo.versions import __version__
 
 __all__ = [
     "DistdemoError",
+    "ParityError",
     "UsageError",
     "WorldError",
     "WorldInterrupted",
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from distdemo.api import WorldError, WorldInterrupted, launch
     from distdemo.comm import check_replicas, step
     from distdemo.errors import DistdemoError, UsageError
-    from distdemo.parity.check import check_parity
+    from distdemo.parity.check import ParityError, check_parity
 
 
 def __getattr__(name: str) -> Any:
@@ -44,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
     homes = dict.fromkeys(("check_replicas", "step"), "distdemo.comm")
     homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
-    homes["check_parity"] = "distdemo.parity.check"
+    homes |= dict.fromkeys(("ParityError", "check_parity"), "distdemo.parity.check")
     home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)
     globals()[name] = value

@@ -38,7 +38,7 @@ def check_parity(
     steps: int = 2,
     seed: int | None = None,
     own_start: bool = False,
-    without: Sequence[str] = (),
+    excluded: Sequence[str] = (),
     timeout: float = MAX_SECONDS,
     stall: float | None = STALL_S,
 ) -> ParityReport:
@@ -55,7 +55,7 @@ def check_parity(
         steps: Number of training steps to compare.
         seed: Seed for torch, NumPy and random on all ranks, or None.
         own_start: True to keep the initial parameters that each rank draws.
-        without: Patterns of names of tensors to leave out, such as ``experts.*``.
+        excluded: Patterns of names of tensors to leave out, such as ``experts.*``.
         timeout: Seconds until a world is stopped.
         stall: Seconds in which no rank uses the processor, until a world is stopped as hanging.
 
@@ -66,7 +66,7 @@ def check_parity(
         ParityError: The first tensor that differs, and the usual reason; or what could not be
             compared.
         WorldError: A rank failed.
-        UsageError: The world can't be started, or ``without`` matches no tensor or all.
+        UsageError: The world can't be started, or ``excluded`` matches no tensor or all.
     """
     if not 1 <= reference_size < world_size:
         raise UsageError(
@@ -85,7 +85,7 @@ def check_parity(
 
     report = ParityReport(None, world_size, reference_size)
     start_from = "keep" if own_start else "copy"
-    settings = Recording(steps, seed, start_from, excluded=tuple(without))
+    settings = Recording(steps, seed, start_from, excluded=tuple(excluded))
     report = measure_parity(report, settings, start)
     if report.failed_run and report.world is not None:
         raise WorldError(report.world)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+__all__ = ["install"]
+
 
 def install(folder: str | os.PathLike[str] | None = None) -> None:
     """Record every torch.distributed call of this process in a file.

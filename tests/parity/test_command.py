@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy
 import distdemo
 from distdemo.calls.records import Gap, SourceLine
 from distdemo.launcher.program import Program
-from distdemo.parity.check import ParityError
 from distdemo.parity.records import Axis, Comparison, Difference, ParityReport, Uncompared
 from distdemo.parity.view import parity_view, uncompared_texts, verdict_text
 
@@ -288,7 +287,7 @@ def work_without_parameters():
 def test_a_function_is_compared_from_python():
     report = distdemo.check_parity(work, (1,), world_size=2)
     assert (report.ok, report.steps, report.axes) == (True, 2, (Axis("dp", 2),))
-    with pytest.raises(ParityError, match="is 3 times the reference") as caught:
+    with pytest.raises(distdemo.ParityError, match="is 3 times the reference") as caught:
         distdemo.check_parity(work_without_parameters, world_size=2)
     difference = caught.value.report.difference
     assert difference is not None

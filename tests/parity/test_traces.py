@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import distdemo
-from distdemo.parity.check import ParityError
 
 
 def untouched(rank, size):
@@ -115,6 +114,6 @@ def transformed(rank, size):
 def test_a_recorded_program_is_unchanged(work, verdict):
     try:
         report = distdemo.check_parity(work, world_size=2)
-    except ParityError as error:
+    except distdemo.ParityError as error:
         report = error.report
     assert report.verdict == verdict, report.difference
