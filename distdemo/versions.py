@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 
 __version__ = "0.1.0"
+TRIED = (2, 8), (2, 15)
+"""Oldest and newest release of torch that this version was tried with; see docs/releases.md."""
 
 
 def versions() -> dict[str, str]:
@@ -45,3 +47,12 @@ def release_of(version: str) -> tuple[int, int]:
 def torch_is_before(release: str) -> bool:
     """Return True if torch is installed and older than this release."""
     return (0, 0) < release_of(torch_version()) < release_of(release)
+
+
+def untried(torch: str) -> str:
+    """Return a clause if this version of torch is newer than those that were tried, else ""."""
+    oldest, newest = TRIED
+    if release_of(torch) <= newest:
+        return ""
+    tried = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+    return f"torch {torch} is untried: distdemo {__version__} was tried with {tried}"

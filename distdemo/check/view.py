@@ -15,6 +15,7 @@ from distdemo.check.records import (
     Status,
 )
 from distdemo.dtypes import short
+from distdemo.versions import untried
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -39,6 +40,8 @@ STYLES: dict[Status, str] = {
 def check_view(report: CheckReport, sign: Signs) -> Iterator[Block]:
     """Yield a table, the reasons and failures, the times and the verdict."""
     cases = plural(len(report.cases), "case")
+    if clause := untried(report.versions.get("torch", "")):
+        yield Paragraph(f"! {clause}.", colours.UNSURE)
     yield Heading(
         f" {sign.dot} ".join(("check", report.scope, cases, report.backend, report.device))
     )

@@ -36,6 +36,7 @@ CHECKS = (
     Check("locked memory", "memory", machine.locked_memory),
     Check("torch", "torch", software.torch),
     Check("test world", "torch", software.test_world),
+    Check("sanitizer", "torch", software.sanitizer),
     Check("MPI", "mpi", software.mpi),
     Check("GPUs", "gpus", gpus.gpus),
     Check("GPU modes", "gpus", gpus.modes),

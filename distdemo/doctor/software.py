@@ -12,6 +12,7 @@ from distdemo.doctor.records import Diagnosis, broken, fine, skipped, warning
 from distdemo.doctor.system import System
 from distdemo.joined import engines
 from distdemo.measure.machine import TUNING
+from distdemo.versions import torch_version, untried
 
 LOAD_TIMEOUT_S = 8.0  # for a Python process to load the MPI library
 VERSION_TIMEOUT_S = 3.0  # for mpiexec --version
@@ -63,6 +64,12 @@ def torch(system: System) -> Diagnosis:
     names = system.built_in_backends()
     text = f"{module.__version__}, for {platform}, with {', '.join(names.values()) or 'no backend'}"
     if backends.default_backend(1, "cpu").name in names:
+        if clause := untried(module.__version__):
+            return warning(
+                f"{text}. {clause}",
+                "Calls and private names of torch that distdemo uses may have changed.",
+                "Look at the checks below, and at distdemo check. A newer distdemo may know it.",
+            )
         return fine(text)
     return broken(
         f"{text}: gloo is missing",
@@ -92,6 +99,24 @@ def test_world(system: System) -> Diagnosis:
             "distdemo check shows the wrong operations. Check LD_PRELOAD and LD_LIBRARY_PATH.",
         )
     return fine(f"{name}: verified in {report.seconds:.1f} s")
+
+
+def sanitizer(system: System) -> Diagnosis:
+    """Check on an untried torch that the sanitizer sees its calls, also those of DDP in C++."""
+    clause = untried(torch_version())
+    if not clause:
+        return skipped("this version of distdemo was tried with this torch")
+    if not system.runs_world:
+        return skipped("no test world was started (--no-world)")
+    verdict = system.faulty_world().verdict
+    if verdict is not None and verdict.rows and verdict.ranks == (1,):
+        return fine("it names the rank that leaves before DDP reduces the gradients")
+    seen = "nothing" if verdict is None else verdict.what.rstrip(".")
+    return broken(
+        f"it doesn't name a rank that leaves before DDP reduces the gradients, but says: {seen}",
+        "It finds calls from C++ through private names of torch, which differ in this one.",
+        f"run, parity and tests on ranks may miss errors here. {clause}.",
+    )
 
 
 def mpi(system: System) -> Diagnosis:

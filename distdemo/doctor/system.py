@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from resource import getrlimit
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_OUTPUT = 1 << 20  # characters of a program's output that are kept
 TEST_WORLD = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
+FAULTY_S = 60.0  # DDP's first module imports much of torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,26 @@ class System:
         from distdemo.launcher.local import run_world  # imports torch, which may be missing
 
         return run_world(TEST_WORLD, sum_ranks)
+
+    def faulty_world(self) -> WorldReport:
+        """Run a two-rank world under the sanitizer, in which rank 1 leaves before DDP's reduction.
+
+        Raises:
+            UsageError: It can't be started.
+        """
+        from distdemo.calls.inspector import run_noted
+
+        return run_noted(replace(TEST_WORLD, deadline=FAULTY_S), leave_before_reduction)
+
+
+def leave_before_reduction(rank: Rank) -> None:
+    """Compute gradients with DDP on all ranks but rank 1, where the program ends before."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    loss = DistributedDataParallel(torch.nn.Linear(1, 1))(torch.ones(1, 1)).sum()
+    if rank.rank != 1:
+        loss.backward()
 
 
 def sum_ranks(rank: Rank) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import golden
+from golden import drawn, golden
 
 from distdemo.check.records import (
     BackendEntry,
@@ -127,3 +127,9 @@ def test_a_backend_that_was_not_tried_does_not_count_as_working() -> None:
     ):
         shown = verdict_of(backends_view, BackendList(entries))
         assert (shown.ok, shown.text) == (ok, text)
+
+
+def test_the_first_line_says_that_a_newer_torch_is_untried():
+    newer = replace(report(case(1)), versions={"torch": "2.99.0"})
+    first = drawn(lambda sign: check_view(newer, sign)).splitlines()[0]
+    assert first.startswith("! torch 2.99.0 is untried")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import pickle
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ def public_api() -> Iterator[str]:
         yield f"exit code {getattr(errors, code)}: {code}"
     yield signature("pytest.mark.ranks", RanksOptions)
     parser = Parser(usage="", _ispytest=True)
-    plugin.pytest_addoption(parser, argparse.Namespace(rewrite_hook=None))
+    plugin.pytest_addoption(parser, pytest.PytestPluginManager())
     for group in parser._groups:
         yield from (f"pytest {option.names()[0]}" for option in group.options)
 

@@ -130,6 +130,7 @@ def master(address: str = "", port: str = "", **variables: str) -> dict[str, Any
 READ_ONLY = {"writable": returns(False)}
 RDMA = "sys/class/infiniband/mlx5_0"
 DIED = Verdict("Rank 1 died.", "A signal.", "Look.")
+NEWER = SimpleNamespace(__version__="2.99.0", version=SimpleNamespace(cuda=None, hip=None))
 TABLE: Any = (
     (machine.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
     (machine.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),
@@ -155,6 +156,7 @@ TABLE: Any = (
     (software.test_world, {"runs_world": False}, "skipped", "--no-world"),
     (software.test_world, {"test_world": returns(world(3.0, 4.0))}, "broken", "instead of 3"),
     (software.test_world, {"test_world": returns(world(verdict=DIED))}, "broken", "Rank 1 died"),
+    (software.torch, {"torch": returns(NEWER)}, "warning", "torch 2.99.0 is untried"),
     (software.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
     (software.master, master("node", "http"), "broken", "is not a port"),
     (software.master, master("gone", "1"), "broken", "gone does not resolve"),
@@ -331,3 +333,11 @@ def test_a_port_is_tested_without_listening_on_it(monkeypatch):
         port = server.getsockname()[1]
         assert System().port_problem(port) == "in use"
     assert System().port_problem(port) == ""
+
+
+@pytest.mark.processes
+def test_on_an_untried_torch_the_sanitizer_is_tested(make_machine, monkeypatch):
+    monkeypatch.setattr("distdemo.versions.TRIED", ((2, 8), (2, 7)))
+    blind = make_machine(faulty_world=returns(world(verdict=DIED)))
+    assert_finding(software.sanitizer(blind), "broken", "but says: Rank 1 died")
+    assert_finding(software.sanitizer(System()), "fine", "names the rank that leaves")
