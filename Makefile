@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-warm host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases
+.PHONY: help demo test test-fast test-warm host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases dist
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,11 @@ bench-compare: $(DEV)  ## See whether bench compare tells a change from noise (f
 docs: $(DEV)  ## Regenerate the reference and the schemas, and build the site in site/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/mkdocs build --quiet --strict
+
+# make dist ARGS="--python python3.12 --whole-suite"
+dist: $(DEV)  ## Build the wheel and the sdist in dist/, check them, and use the wheel in an empty environment
+	@$(INSTALL) --quiet --editable '.[release]'
+	@$(BIN)/python tools/dist.py $(ARGS)
 
 picture: $(DEV)  ## Redraw the pictures of the documents
 	@$(BIN)/python docs/draw.py
