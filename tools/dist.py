@@ -116,7 +116,7 @@ def try_wheel(wheel: Path, python: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder) / "venv"
         run([python, "-m", "venv", environment])
-        pip: list[str | Path] = [environment / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+        pip: list[str | Path] = [environment / "bin/python", "-m", "pip"]
         run([*pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel])
         run([*pip, "check"])
         for command in COMMANDS:
