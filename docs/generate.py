@@ -27,7 +27,6 @@ from distdemo.learn.catalogue import STEPS
 from distdemo.ops.spec import OpSpec
 
 DOCS = Path(__file__).parent
-README = DOCS.parent / "README.md"
 PAGES = {"hello": "ops", "explain": "ops"}
 """Pages of commands without a page of the same name."""
 
@@ -112,11 +111,11 @@ def commands_table() -> Iterator[str]:
     for name in COMMANDS:
         if name == every[0]:
             row = ", ".join(f"`{command}`" for command in every)
-            yield f"| {row} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
+            yield f"| {row} | Run one operation, verify it, show it. | [ops](ops.md) |"
         elif name not in every:
             page = PAGES.get(name, name.replace(" ", "-"))
             page = page if (DOCS / f"{page}.md").exists() else name.split()[0]
-            yield f"| `{name}` | {COMMANDS[name][1]} | [{page}](docs/{page}.md) |"
+            yield f"| `{name}` | {COMMANDS[name][1]} | [{page}]({page}.md) |"
 
 
 def operations_table() -> Iterator[str]:
@@ -197,7 +196,7 @@ def steps_table() -> Iterator[str]:
 
 
 TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
-    README: {"commands": commands_table},
+    DOCS / "index.md": {"commands": commands_table},
     DOCS / "ops.md": {"operations": operations_table},
     DOCS / "backends.md": {"backends": backends_table},
     DOCS / "trace.md": {"algorithms": algorithms_table},

@@ -63,6 +63,9 @@ def main() -> int:
         print(f"✗ {problem}")
     for python in asked.python or pythons():
         try_wheel(wheel, python)
+    with tempfile.TemporaryDirectory() as folder:  # what the Dockerfile does
+        run([sys.executable, "-m", "venv", folder])
+        run(["sh", ROOT / "tools" / "image.sh", Path(folder) / "bin" / "python"])
     if asked.whole_suite:
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(sdist, folder, filter="data")
