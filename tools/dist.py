@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import email.parser
+import os
 import shutil
 import subprocess
 import sys
@@ -109,9 +110,19 @@ def sdist_problems(sdist: Path) -> Iterator[str]:
 
 
 def pythons() -> list[str]:
-    """Return the Pythons on PATH that are supported, or this one."""
-    found = [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
+    """Return the supported Pythons on PATH and of pyenv that run, or this one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for version in VERSIONS:
+        name = f"python{version}"
+        paths = [*pyenv.glob(f"{version}.*/bin/{name}"), *filter(None, [shutil.which(name)])]
+        found += [str(path) for path in paths if _runs(path)][:1]
     return found or [sys.executable]
+
+
+def _runs(python: str | Path) -> bool:
+    """Return True if a Python starts; a shim of pyenv may not."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def try_wheel(wheel: Path, python: str) -> None:
