@@ -15,8 +15,17 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-COMMANDS = {"all-reduce": "all-reduce -n 4", "scatter": "scatter -n 4", "trace": "trace -n 3"}
+EXAMPLES = HERE.parent / "examples"
+COMMANDS = {
+    "all-reduce": "all-reduce -n 4",
+    "scatter": "scatter -n 4",
+    "trace": "trace -n 3",
+    "run": "run absent.py:train -n 4",
+    "parity": "parity by_hand.py -n 2",
+}
 """Command of each picture."""
+FAULTY = {"run", "parity"}
+"""Pictures of what is found in a program that is wrong."""
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
 # Chromium has no sandbox for root, the user of containers; no GPU is needed.
 FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
@@ -29,7 +38,7 @@ MIDDLE_MS = 500  # into the next round of 1600: messages are in transit
 def main(folder: Path) -> None:
     """Draw all pictures into this folder."""
     for name, command in COMMANDS.items():
-        run(command, folder / f"{name}.svg")
+        run(command, folder / f"{name}.svg", status=int(name in FAULTY))
     with tempfile.TemporaryDirectory() as drawn:
         browser = next(filter(None, map(shutil.which, BROWSERS)), None)
         if browser is None:
@@ -40,10 +49,12 @@ def main(folder: Path) -> None:
         screenshot(browser, page, folder / "trace-page.png")
 
 
-def run(command: str, file: Path) -> None:
-    """Run a command, and write its output to this file."""
+def run(command: str, file: Path, status: int = 0) -> None:
+    """Run a command among the examples, and write its output to this file."""
     words = [sys.executable, "-m", "distdemo", *command.split(), "--output", str(file)]
-    subprocess.run(words, check=True)  # noqa: S603 - our own command
+    done = subprocess.run(words, check=False, cwd=EXAMPLES)  # noqa: S603 - our own command
+    if done.returncode != status:
+        sys.exit(f"{command} exited with {done.returncode}")
 
 
 def screenshot(browser: str, page: Path, file: Path) -> None:
