@@ -58,8 +58,9 @@ format: $(DEV)  ## Fix style and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-type: $(DEV)  ## Check types
+type: $(DEV)  ## Check types, those of distdemo also as on macOS
 	@$(BIN)/mypy
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin distdemo
 
 # Intel's IMB-MPI1 comes with other-mpis; without it bench says that it was not measured.
 bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against their limits and the alternatives

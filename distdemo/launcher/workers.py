@@ -27,6 +27,7 @@ from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay, Worker
+from distdemo.platform import system
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
@@ -507,8 +508,9 @@ def _exit_descriptor(process: BaseProcess, method: StartMethod) -> int:
     child of the rank may keep it open.
     """
     if method.name != "forkserver":
-        with suppress(OSError):
-            return os.pidfd_open(process.pid or 0)
+        descriptor = system.exit_descriptor(process.pid or 0)
+        if descriptor is not None:
+            return descriptor
     return process.sentinel
 
 
