@@ -40,7 +40,8 @@ def load_torch() -> None:
     """Import torch and torch.distributed, once.
 
     Raises:
-        UsageError: torch is missing or broken, or rejects an environment variable.
+        UsageError: torch is missing, broken or without torch.distributed, or rejects an environment
+            variable.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
     if all(module in sys.modules for module in MODULES):
@@ -58,6 +59,12 @@ def load_torch() -> None:
             f"{' '.join(str(error).split()).rstrip('.')}.",
             "Install it into this Python (pip install torch), or unset the variable that it names.",
         ) from error
+    if not sys.modules["torch.distributed"].is_available():
+        raise UsageError(
+            "This torch has no torch.distributed.",
+            "It was built without it (USE_DISTRIBUTED=0), and so without gloo.",
+            "Install another one into this Python: pip install torch.",
+        )
     if alone:
         _known_threads = system.thread_ids()
 

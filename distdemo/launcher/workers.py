@@ -357,6 +357,9 @@ class Workers:
             self._is_showing = False
 
     def _poll(self) -> None:
+        for worker in [*self._running]:
+            if worker.process.exitcode is not None:  # a child of the rank may hold its sentinel
+                self._on_exit(worker)
         if self._callbacks.on_output is not None:
             for worker in self._workers:
                 self._show(worker.rank, b"")

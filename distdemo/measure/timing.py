@@ -145,7 +145,7 @@ def _wait(words: memoryview, other: int, turn: int) -> None:
     while words[other] < turn:
         polls += 1
         if polls < YIELDS:
-            system.yield_processor()
+            os.sched_yield()
         else:
             time.sleep(SLEEP_S)
 

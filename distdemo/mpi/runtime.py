@@ -13,13 +13,13 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from os import sched_yield
 
 import mpi4py
 import torch.distributed as dist
 from mpi4py import MPI
 
 from distdemo.errors import UsageError
-from distdemo.platform import system
 
 FLUSH_S = 0.3  # for mpiexec to forward the last output before it is aborted
 FAILED_EXIT_TIMEOUT_S = 5.0  # for the other ranks at exit, if something failed here
@@ -162,7 +162,7 @@ def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
         if waited > YIELD_S:
             time.sleep(SLEEP_S)
         else:
-            system.yield_processor()
+            sched_yield()
     return True
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from distdemo.platform.portable import (
     Platform,
@@ -45,7 +45,6 @@ class Linux(Platform):
     is_linux = True
     forks_safely = True
     connects_lazily = True
-    yield_processor = staticmethod(os.sched_yield)
 
     # ------------------------------------------------------------------------------ shared memory
 
@@ -128,9 +127,9 @@ class Linux(Platform):
                         times[int(task.name)] = ProcessorTime(_ticks(fields.split()[11:13]), runs)
         return times
 
-    def working_folder(self, pid: int) -> str:
-        """Return the process's link to its directory, which may be another container's."""
-        return f"/proc/{pid}/cwd"
+    def about(self, pid: int, what: Literal["name", "exe", "cwd", "status"]) -> str:
+        """Return what psutil says; the directory as a link that leads into another container."""
+        return f"/proc/{pid}/cwd" if what == "cwd" else super().about(pid, what)
 
     def tcp_sockets(self, pids: Collection[int]) -> dict[int, dict[Hashable, TcpSocket]]:
         """Return the sockets by inode, from the table of the first process's network namespace."""
@@ -205,11 +204,6 @@ class Linux(Platform):
         """Return VmData of proc_pid_status(5)."""
         lines = _text("/proc/self/status").splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmData")))
-
-    def memory_bytes(self, pid: int) -> int:
-        """Return the proportional set size of proc_pid_smaps(5)."""
-        lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
-        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
     # ---------------------------------------------------------------------------------- processors
 

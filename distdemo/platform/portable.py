@@ -11,11 +11,10 @@ import os
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import socket
@@ -245,36 +244,12 @@ class Platform:
             return int(psutil.Process(pid).uids().effective)
         return None
 
-    def state(self, pid: int) -> str:
-        """Return the state of a process, ``sleeping``, or ``ended``."""
+    def about(self, pid: int, what: Literal["name", "exe", "cwd", "status"]) -> str:
+        """Return what psutil says of a process; empty if it has ended or can't be read."""
         import psutil
 
         with suppress(psutil.Error):
-            return str(psutil.Process(pid).status())
-        return "ended"
-
-    def process_name(self, pid: int) -> str:
-        """Return the name of a process's program; empty if it has ended."""
-        import psutil
-
-        with suppress(psutil.Error):
-            return str(psutil.Process(pid).name())
-        return ""
-
-    def program(self, pid: int) -> str:
-        """Return the path of the program that a process runs; empty if it can't be read."""
-        import psutil
-
-        with suppress(psutil.Error):
-            return str(psutil.Process(pid).exe())
-        return ""
-
-    def working_folder(self, pid: int) -> str:
-        """Return a path of a process's working directory; empty if it can't be read."""
-        import psutil
-
-        with suppress(psutil.Error):
-            return str(psutil.Process(pid).cwd())
+            return str(psutil.Process(pid).as_dict([what], ad_value="")[what])
         return ""
 
     def tcp_sockets(self, pids: Collection[int]) -> dict[int, dict[Hashable, TcpSocket]]:
@@ -324,10 +299,6 @@ class Platform:
         """
         return None
 
-    def memory_bytes(self, pid: int) -> int:
-        """Return a process's share of the memory that it uses, or 0 if the system doesn't say."""
-        return 0
-
     # ---------------------------------------------------------------------------------- processors
 
     def usable_cpus(self) -> tuple[int, ...]:
@@ -361,10 +332,6 @@ class Platform:
     def processor_model(self) -> str:
         """Return the processor's model; empty if unknown."""
         return ""
-
-    def yield_processor(self) -> None:
-        """Let another thread that is ready run on this processor."""
-        time.sleep(0)
 
     # ------------------------------------------------------------------------------------- network
 

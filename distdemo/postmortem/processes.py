@@ -116,7 +116,7 @@ def choose_job(number: int | None) -> LiveJob:
         raise UsageError(
             f"Process {number} belongs to another user.",
             "Only that user and root can read its environment and its stack. All that can be read "
-            f"is its state: {system.state(number)}.",
+            f"is its state: {system.about(number, 'status') or 'ended'}.",
             f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
         )
     raise UsageError(
@@ -153,7 +153,7 @@ def ancestors(processes: Mapping[int, Process], pid: int) -> Iterator[int]:
 
 def is_python(pid: int) -> bool:
     """Return True if a process runs Python, or has loaded torch."""
-    name = system.program(pid).rpartition("/")[2].lower()  # Python.app on macOS
+    name = system.about(pid, "exe").rpartition("/")[2].lower()  # Python.app on macOS
     return name.startswith("python") or system.has_loaded(_TORCH, pid)
 
 

@@ -302,7 +302,7 @@ def _waits_at(process: Process, line: SourceLine) -> bool:
     """
     if process.user != os.geteuid():
         return False
-    folder = system.working_folder(process.pid)
+    folder = system.about(process.pid, "cwd")
     if not folder:
         return False
     try:
@@ -315,7 +315,7 @@ def _waits_at(process: Process, line: SourceLine) -> bool:
 
 def _children(pid: int) -> str:
     """Return the children of a process: ``cat (process 12297)``."""
-    names = {child: system.process_name(child) for child in system.children(pid)}
+    names = {child: system.about(child, "name") for child in system.children(pid)}
     texts = [f"{one_line(name)} (process {child})" for child, name in names.items() if name]
     return ", ".join(texts)[:MAX_TEXT]
 

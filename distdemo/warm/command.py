@@ -155,5 +155,13 @@ def _status() -> WarmReport:
     except (OSError, ValueError) as error:
         return WarmReport("unusable", cold=f"{getattr(error, 'strerror', None) or error}.")
     return WarmReport(
-        "warm", pid, system.memory_bytes(pid), answer.left_s, answer.commands, answer.reason
+        "warm", pid, _memory_bytes(pid), answer.left_s, answer.commands, answer.reason
     )
+
+
+def _memory_bytes(pid: int) -> int:
+    """Return its proportional set size (proc_pid_smaps(5)), or 0 if the system doesn't say."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return 0
