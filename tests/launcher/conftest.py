@@ -6,12 +6,13 @@ import pytest
 from helpers import children
 
 from distdemo.launcher import limits
-from distdemo.platform import linux
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Fake machine: the text of its /proc and /sys files by path. Empty means no limits."""
+    from distdemo.platform import linux
+
     files: dict[str, str] = {}
     monkeypatch.setattr(linux, "_text", lambda path: files.get(path, ""))
     monkeypatch.setattr(limits, "_open_files", lambda: limits.UNLIMITED)
