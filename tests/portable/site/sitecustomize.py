@@ -39,8 +39,8 @@ def forbid_proc(event: str, args: tuple[object, ...]) -> None:
     if event in ("open", "os.listdir", "os.scandir") and args:
         path = args[0].decode() if isinstance(args[0], bytes) else args[0]
         if isinstance(path, str) and f"{path}/".startswith(("/proc/", "/sys/")):
-            if path == "/proc/kmsg":
-                return  # a test names it, as a file that a user might name
+            if path in ("/proc/kmsg", "/proc/self/mem"):
+                return  # tests name them, as a user might
             frame: FrameType | None = sys._getframe(1)
             while frame is not None:
                 file = frame.f_code.co_filename
