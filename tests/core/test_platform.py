@@ -16,6 +16,9 @@ from forked import in_a_child
 from helpers import wait_until
 
 from distdemo.errors import UsageError
+from distdemo.launcher.limits import limits
+from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.platform.linux import Linux
 from distdemo.platform.portable import Platform, TcpSocket
@@ -111,6 +114,18 @@ def test_what_a_system_lacks_is_named_before_a_rank_starts(command, monkeypatch)
     code, out, err = command("warm")
     assert (code, out) == (2, "")
     assert err.startswith("distdemo warm is for Linux.\n")
+
+
+def test_ranks_are_spawned_and_connect_at_once_where_linux_is_not(monkeypatch):
+    assert WorldSpec(2, lazy=True).connects_lazily
+    monkeypatch.setattr("distdemo.platform.system", Platform())
+    assert not WorldSpec(2, lazy=True).connects_lazily
+    monkeypatch.setattr("distdemo.launcher.start_method.system", Platform())
+    assert choose("auto", "cpu").name == "spawn"
+    assert choose("fork", "cpu").name == "fork"
+    monkeypatch.setattr("distdemo.launcher.limits.system", Platform())
+    memory, *_ = limits(WorldSpec(2))
+    assert "180 MiB per rank" in memory.why
 
 
 @pytest.mark.processes
