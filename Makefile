@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-warm host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases dist
+.PHONY: help demo test test-fast test-warm host-tools test-portable lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases dist
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ test-fast: $(DEV)  ## Run the tests that start no process
 
 test-warm: $(DEV) host-tools  ## Run the tests that start processes, with distdemo warm for their commands
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m processes --warm $(ARGS)
+
+# psutil alone reads /proc, and Python lacks what only Linux has: see docs/macos.md.
+test-portable: $(DEV)  ## Run the core of the tests as on macOS, in an emulation
+	@file=$$(mktemp) && DISTDEMO_TEST_SYSTEM=$$file PYTHONPATH=$(CURDIR)/tests/portable/site \
+		$(BIN)/python -m pytest -n 2 --dist worksteal -p portable_plugin $(ARGS); \
+		status=$$?; rm -f $$file; exit $$status
 
 # Tests across hosts use network namespaces as hosts; pages are opened in Chromium. Without these
 # tools the tests are skipped, with the reason.
@@ -58,8 +64,9 @@ format: $(DEV)  ## Fix style and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-type: $(DEV)  ## Check types
+type: $(DEV)  ## Check types, those of distdemo also as on macOS
 	@$(BIN)/mypy
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin distdemo
 
 # Intel's IMB-MPI1 comes with other-mpis; without it bench says that it was not measured.
 bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against their limits and the alternatives
@@ -96,7 +103,7 @@ clean:  ## Remove the environment and every cache
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "distdemo needs Python 3.10 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing distdemo, torch, Typer, Rich and NumPy in $(VENV). This happens once."
+	@echo "Installing distdemo, torch, Typer, Rich, NumPy and psutil in $(VENV). This happens once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --editable .
 	@touch $@

@@ -7,7 +7,6 @@ import io
 import os
 import resource
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,11 +113,12 @@ def limit_memory(more: int, hard: int | None = None) -> None:
         more: Bytes in addition to what it uses now.
         hard: Hard limit to keep (setrlimit(2)); None sets it to the same value.
     """
-    if sys.platform != "linux":
+    from distdemo.platform import system
+
+    used = system.data_bytes()
+    if used is None:
         return
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    used = next(line.split()[1] for line in status.splitlines() if line.startswith("VmData"))
-    most = 1024 * int(used) + more
+    most = used + more
     highest = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if highest != resource.RLIM_INFINITY:
         most = min(most, highest)

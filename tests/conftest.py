@@ -23,6 +23,7 @@ from processes import Command, Start  # noqa: E402 - as above
 from warmed import Session, started  # noqa: E402 - as above
 
 from distdemo.launcher import torch_import  # noqa: E402 - as above
+from distdemo.platform import system  # noqa: E402 - as above
 
 COUNTS: pytest.StashKey[Counter[str]] = pytest.StashKey()
 """What the warm processes of ``--warm`` have done."""
@@ -85,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the controller of pytest-xdist runs no test
     torch_import.load_torch()
     # A worker of pytest-xdist has a thread that waits for its controller; no rank needs it.
-    vars(torch_import)["_known_threads"] = torch_import.threads()
+    vars(torch_import)["_known_threads"] = system.thread_ids()
     import torch
 
     torch.set_num_threads(1)

@@ -112,10 +112,13 @@ def sdist_problems(sdist: Path) -> Iterator[str]:
 def pythons() -> list[str]:
     """Return the supported Pythons on PATH and of pyenv that run, or this one."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = []
+    found: list[str] = []
     for version in VERSIONS:
         name = f"python{version}"
-        paths = [*pyenv.glob(f"{version}.*/bin/{name}"), *filter(None, [shutil.which(name)])]
+        paths: list[str | Path] = [
+            *pyenv.glob(f"{version}.*/bin/{name}"),
+            *filter(None, [shutil.which(name)]),
+        ]
         found += [str(path) for path in paths if _runs(path)][:1]
     return found or [sys.executable]
 

@@ -15,6 +15,7 @@ from functools import cache
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Environment
 from distdemo.errors import UsageError
+from distdemo.platform import system
 
 
 class Mpi(Backend):
@@ -60,7 +61,7 @@ class Mpi(Backend):
         """Return the environment of MPICH's ranks. Others need their own mpiexec."""
         mpi = library()
         if mpi.startable:
-            return WITHIN_THIS_MACHINE
+            return (*WITHIN_THIS_MACHINE, ("FI_TCP_IFACE", system.loopback_interface()))
         raise UsageError(
             f"distdemo can't start ranks of {mpi.name}.",
             "They need their own mpiexec to find each other. Ranks of MPICH don't.",
@@ -95,7 +96,6 @@ WITHIN_THIS_MACHINE = (
     # which is often small in containers.
     ("UCX_TLS", "self,sysv"),
     ("FI_PROVIDER", "tcp"),  # for libfabric
-    ("FI_TCP_IFACE", "lo"),
     ("MPIR_CVAR_PMI_VERSION", "1"),
 )
 

@@ -13,7 +13,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from distdemo.calls.notes import EndNote, Ring, shared
 from distdemo.calls.records import Finding, Gap, LedgerReport, Notes, Row, SourceLine
 from distdemo.calls.text import advice, finding_text, gap_texts, headline, reason, replicas_text
 from distdemo.launcher.local import run_world
+from distdemo.launcher.process_tree import shared_file
 from distdemo.launcher.records import (
     CodeLine,
     Died,
@@ -69,17 +70,15 @@ class Inspector:
         self.notes = Notes("", 0)
         """Recording settings for the ranks; without a path if shared memory is unavailable."""
         self.judge.matcher.stopped = "shared memory is unavailable"
-        if not hasattr(os, "memfd_create"):
-            return
         size = min(1 << 20, RINGS // len(self._ranks))
         size = max(MIN_RING, size - size % MIN_RING)
-        fd = os.memfd_create("distdemo-notes", os.MFD_CLOEXEC)
-        weakref.finalize(self, os.close, fd)
-        os.ftruncate(fd, size * len(self._ranks))
-        path = f"/proc/{os.getpid()}/fd/{fd}"
-        if os.access(path, os.R_OK | os.W_OK):
-            self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
-            self.notes = Notes(path, size, self._ranks.start)
+        closing = ExitStack()
+        file = closing.enter_context(shared_file("notes"))
+        weakref.finalize(self, closing.close)
+        os.ftruncate(file.fd, size * len(self._ranks))
+        if os.access(file.path, os.R_OK | os.W_OK):
+            self._rings = [Ring(shared(file.path, size, nth)) for nth in range(len(self._ranks))]
+            self.notes = Notes(file.path, size, self._ranks.start)
             self.judge.matcher.stopped = ""
 
     @property

@@ -5,22 +5,16 @@ Only the system's resolver sends packets, to look up names.
 
 from __future__ import annotations
 
-import array
-import fcntl
 import ipaddress
 import re
 import socket
-import struct
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from distdemo.errors import UsageError
+from distdemo.platform import system
 
 BACKLOG = 4096  # pending connections; the kernel may lower it
-_SIOCGIFCONF = 0x8912  # linux/sockios.h: IPv4 addresses of all interfaces
-_IFREQ = 40 if struct.calcsize("P") == 8 else 32  # bytes of a struct ifreq: a name, and a union
-_MAX_ADDRESSES = 1024
 
 
 # ----------------------------------------------------------------------------- names and addresses
@@ -168,13 +162,13 @@ def listening_socket(address: str, port: int) -> socket.socket:
     return listener
 
 
-# --------------------------------------------------------------------------------- kernel queries
+# -------------------------------------------------------------------------------------- interfaces
 
 
 def addresses() -> dict[str, tuple[str, ...]]:
     """Return the addresses of each interface, IPv4 first; empty if the system can't list them."""
     known: dict[str, tuple[str, ...]] = {}
-    for name, address in [*_ipv4(), *_ipv6()]:
+    for name, address in system.ip_addresses():
         known[name] = (*known.get(name, ()), address)
     return known
 
@@ -192,27 +186,3 @@ def reachable_addresses() -> list[str]:
     """Return the addresses of this machine that other hosts could reach."""
     known = [(text, numeric(text)) for texts in addresses().values() for text in texts]
     return [text for text, n in known if n and not n.is_loopback and not n.is_link_local]
-
-
-def _ipv4() -> list[tuple[str, str]]:
-    """Return interfaces and IPv4 addresses from ``SIOCGIFCONF``, which includes secondary ones."""
-    buffer = array.array("B", bytes(_MAX_ADDRESSES * _IFREQ))
-    request = struct.pack("iP", buffer.buffer_info()[1], buffer.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
-    length = struct.unpack("iP", reply)[0]
-    entries = [buffer[start : start + _IFREQ].tobytes() for start in range(0, length, _IFREQ)]
-    return [
-        (entry[:16].partition(b"\0")[0].decode(), socket.inet_ntoa(entry[20:24]))
-        for entry in entries
-    ]
-
-
-def _ipv6() -> list[tuple[str, str]]:
-    """Return interfaces and IPv6 addresses from Linux's table."""
-    try:
-        lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
-    words = [line.split() for line in lines]
-    return [(w[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(w[0]))) for w in words]

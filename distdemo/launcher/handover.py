@@ -15,7 +15,7 @@ import os
 import signal
 import stat
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:
@@ -106,12 +106,14 @@ def connect() -> socket.socket:
     os.lstat(f"{path}/{NAME}")  # without a warm process, all that it costs
     import socket
 
+    from distdemo.platform import system
+
     fd = open_folder(path)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(ANSWER_S)
         connection.connect(f"/proc/self/fd/{fd}/{NAME}")  # a path has 107 characters at most
-        if peer(connection)[1] != os.geteuid():
+        if system.peer(connection)[1] != os.geteuid():
             raise PermissionError(f"The process at {path}/{NAME} isn't this user's")
     except OSError:
         connection.close()
@@ -119,16 +121,6 @@ def connect() -> socket.socket:
     finally:
         os.close(fd)
     return connection
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process id and the user of the other side; of a listener, its own."""
-    import socket
-    import struct
-
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid, _ = struct.unpack("iII", credentials)
-    return pid, uid
 
 
 # ----------------------------------------------------------------------------------- the request
@@ -155,6 +147,8 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
     import json
     import socket
 
+    from distdemo.platform import system
+
     request = {
         "program": program,
         "executable": sys.executable,
@@ -165,15 +159,12 @@ def ask(connection: socket.socket, program: str) -> dict[str, object]:
         "facts": own_facts(),
         "descriptors": inheritable(),
     }
-    file = os.memfd_create("distdemo-request", os.MFD_CLOEXEC)
-    try:
+    with closing(system.shared_file("request")) as file:
         data = json.dumps(request).encode()
         if len(request["descriptors"]) > MAX_DESCRIPTORS:
             raise ValueError(f"more than {MAX_DESCRIPTORS} descriptors are open")
-        os.write(file, data)
-        socket.send_fds(connection, [b"request"], [file])
-    finally:
-        os.close(file)
+        os.write(file.fd, data)
+        socket.send_fds(connection, [b"request"], [file.fd])
     answer = connection.recv(1 << 16)
     if not answer:
         raise ConnectionError(

@@ -35,9 +35,9 @@ from multiprocessing.process import BaseProcess, current_process
 from typing import Any
 
 from distdemo.launcher import torch_import
-from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.workers import StopReason
+from distdemo.platform import system
 from distdemo.signals import SIGNALS
 
 EXIT_S = 0.8  # for a helper to exit, before it is killed; its ranks die with it
@@ -181,7 +181,7 @@ def fork(serve: Callable[[Channel], object], *, outlives: bool = False) -> Helpe
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         if not outlives:
-            die_with_parent()
+            system.die_with_parent()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         serve(Channel(theirs))
         os._exit(0)
@@ -258,7 +258,7 @@ def main(unblock: Callable[[], object] = lambda: None) -> None:
     Args:
         unblock: Function that unblocks signals, called when they are handled.
     """
-    die_with_parent()  # the connection isn't read while torch is imported
+    system.die_with_parent()  # the connection isn't read while torch is imported
     descriptor, parent = map(int, sys.argv[1:])
     if os.getppid() != parent and not torch_import.from_warm_process:
         os._exit(0)
@@ -273,6 +273,6 @@ def main(unblock: Callable[[], object] = lambda: None) -> None:
         gc.freeze()  # collecting torch's objects would take longer than all that follows
         module, _, function = service.rpartition(".")
         serve = getattr(import_module(module), function)
-        die_with_parent(0)  # the thread that started this process may exit
+        system.die_with_parent(0)  # the thread that started this process may exit
         serve(channel)
     os._exit(0)  # Python would take a second to free what torch has loaded

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
@@ -118,41 +118,27 @@ def open_files(world: WorldSpec) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# ------------------------------------------------------------------------------------------ memory
+# ----------------------------------------------------------------------------------- each resource
 
 
 def free_memory() -> int:
-    """Return the bytes that new processes can use, on the machine or in its container.
-
-    A container's page cache counts as used until the memory is needed, so its inactive part is
-    added to the free memory.
-    """
-    free = UNLIMITED
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    most = _number("/sys/fs/cgroup/memory.max")
-    now = _number("/sys/fs/cgroup/memory.current")
-    if most is None or now is None:
-        return free
-    stat = _lines("/sys/fs/cgroup/memory.stat")
-    cached = sum(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
-    return min(free, max(0, most - now + cached))
+    """Return the bytes that new processes can use, on the machine or in its container."""
+    free = system.free_memory()
+    return UNLIMITED if free is None else free
 
 
 def _rank_memory(world: WorldSpec) -> int:
-    return SPAWNED_RANK if world.start_method == "spawn" else FORKED_RANK
-
-
-# --------------------------------------------------------------------------------------- processes
+    method = world.start_method
+    spawns = method == "spawn" or (method == "auto" and not system.forks_safely)
+    return SPAWNED_RANK if spawns else FORKED_RANK
 
 
 def _processes() -> Limit:
     """Return the limit on processes and threads of this container."""
-    most = _number("/sys/fs/cgroup/pids.max")
-    used = _number("/sys/fs/cgroup/pids.current") or 0
-    if most is None:
+    limit = system.process_limit()
+    if limit is None:
         return Limit(UNLIMITED, "")
+    most, used = limit
     return Limit(
         (most - used) // TASKS_PER_RANK,
         f"Processes: the control group's pids.max is {most:,}, {used:,} in use; a rank needs "
@@ -165,16 +151,3 @@ def _open_files() -> int:
     """Return the hard limit on open files."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return UNLIMITED if limit == resource.RLIM_INFINITY else limit
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _number(path: str) -> int | None:
-    """Return the number in a one-line file, or None (``max`` means no limit)."""
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdigit() else None

@@ -3,13 +3,11 @@
 Each rank of a user program leads a session, to which the processes that it starts belong unless
 they leave it. A small process (``cleanup``) kills the sessions and removes files even if the
 launcher is killed. Processes that have left their session, such as daemons, become children of the
-nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER): the launcher,
-while these ranks run.
+launcher on Linux, where it adopts orphans while these ranks run. On other systems they stay.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import signal
@@ -18,23 +16,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from multiprocessing import process
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from distdemo.errors import UsageError
 from distdemo.launcher import cleanup
+from distdemo.platform import system
+from distdemo.platform.portable import ProcessorTime, SharedFile
 
 CLEANUP_TIMEOUT_S = 1.0  # for the cleanup process, and for killed orphans to exit
 MIN_LOAD = 0.01  # of one core: ranks that use less together only wake now and then
 MIN_SHARE = 0.05  # of one core, of a thread that never runs for long
 MIN_RUN_S = 0.0005  # of the processor at once; a poll of a store takes 20 µs
-TRANSPORTS = ("gloo", "pt_gloo", "pt_nccl", "TP_")
-"""Beginnings of the names of the threads of gloo, NCCL and TensorPipe."""
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-PDEATHSIG = 1  # PR_SET_PDEATHSIG
-_prctl = ctypes.CDLL(None).prctl  # found once, for all forked ranks
 
 
 class Cleanup:
@@ -117,6 +112,27 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         yield folder
 
 
+@contextmanager
+def shared_file(name: str) -> Iterator[SharedFile]:
+    """Yield a file that processes of this user can map; nothing is left if this one is killed.
+
+    Raises:
+        UsageError: It can't be created.
+    """
+    try:
+        file = system.shared_file(name)
+    except OSError as error:
+        raise UsageError(
+            "Memory for all ranks can't be created.",
+            f"{error}.",
+            "Set TMPDIR to a folder that you can write to, and free memory and disk space.",
+        ) from error
+    with closing(file), ExitStack() as stack:
+        if file.is_named:
+            stack.enter_context(closing(Cleanup([file.path])))
+        yield file
+
+
 class ProcessTree:
     """Processes that the ranks of a user program start, from the constructor until ``end``.
 
@@ -138,8 +154,8 @@ class ProcessTree:
             with suppress(OSError):
                 folder.mkdir(mode=0o700)
                 self._config["tempdir"] = str(folder)
-        self._before = set(children(os.getpid()))
-        _prctl(SUBREAPER, 1, 0, 0, 0)
+        self._before = set(system.children(os.getpid()))
+        system.adopt_orphans(adopts=True)
         self.descriptors = self._cleanup.descriptors
 
     def add(self, session: int) -> None:
@@ -158,7 +174,7 @@ class ProcessTree:
                         os.kill(orphan, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
-        _prctl(SUBREAPER, 0, 0, 0, 0)
+        system.adopt_orphans(adopts=False)
 
     def _orphans(self) -> list[int]:
         """Return the new children that multiprocessing doesn't manage."""
@@ -167,32 +183,14 @@ class ProcessTree:
         known = self._before | {child.pid for child in active_children()}
         known.add(getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None))
         known.add(getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None))
-        return [pid for pid in children(os.getpid()) if pid not in known]
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of a process, of all its threads; empty if the system lists none."""
-    pids: list[int] = []
-    with suppress(OSError, ValueError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            pids += map(int, (task / "children").read_text().split())
-    return pids
+        return [pid for pid in system.children(os.getpid()) if pid not in known]
 
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the children of a process and theirs, the youngest first."""
-    for child in children(pid):
+    for child in system.children(pid):
         yield from descendants(child)
         yield child
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when the thread that started it exits.
-
-    Args:
-        number: The signal; 0 cancels an earlier request.
-    """
-    _prctl(PDEATHSIG, number, 0, 0, 0)
 
 
 # ----------------------------------------------------------------------------------- processor use
@@ -235,39 +233,6 @@ class Activity:
         return used > MIN_LOAD * passed
 
 
-class ProcessorTime(NamedTuple):
-    """Processor time of a thread.
-
-    Attributes:
-        seconds: Total time.
-        runs: Number of times that it got the processor; 0 if unknown.
-    """
-
-    seconds: float
-    runs: int
-
-
 def processor_times(ranks: Collection[int]) -> dict[int, ProcessorTime]:
-    """Return the processor times of the threads of ranks and their descendants, by thread id.
-
-    A process's children that have exited have its negative id. Source: proc_pid_stat(5),
-    Documentation/scheduler/sched-stats.rst of Linux.
-    """
-    times = {}
-    for pid in {pid for rank in ranks for pid in (rank, *descendants(rank))}:
-        with suppress(OSError):  # it has just exited
-            _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-            times[-pid] = ProcessorTime(_ticks(fields.split()[13:15]), 0)
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
-                if not name.startswith(TRANSPORTS):
-                    runs = 0
-                    with suppress(OSError, ValueError, IndexError):  # not in every kernel
-                        runs = int((task / "schedstat").read_text().split()[2])
-                    times[int(task.name)] = ProcessorTime(_ticks(fields.split()[11:13]), runs)
-    return times
-
-
-def _ticks(fields: Sequence[str]) -> float:
-    """Return the seconds that these fields of a stat file are together."""
-    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
+    """Return the processor times of ranks and their descendants; see `Platform`."""
+    return system.processor_times({pid for rank in ranks for pid in (rank, *descendants(rank))})

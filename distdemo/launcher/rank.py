@@ -71,7 +71,7 @@ class Rank:
         self.startup_seconds = 0.0
         # The launcher enforces the deadline; the backend's timeout is only a fallback.
         self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
-        self._is_lazy = world.lazy is True
+        self._is_lazy = world.connects_lazily
         self._sender = sender
         self._exit_pipe = exit_pipe
         self._next_step = 0

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from distdemo.errors import UsageError
 from distdemo.launcher import failures, pmi, stacks
 from distdemo.launcher.messages import Completed, Failed, Identity, Message, Sender, dumps
-from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.rank import Rank, exit_as_python, exit_status, flush, set_device
 from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import set_interface
 from distdemo.launcher.torch_import import seed_numpy
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -109,7 +109,7 @@ def _work(assignment: Assignment, sender: Sender, exit_pipe: Identity, started: 
     if local.interface is not None:
         set_interface(local.interface)
     if world.lazy is not None:
-        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
+        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.connects_lazily))
     if assignment.mpi is not None:
         pmi.set_environment(*assignment.mpi)
     rank = Rank(assignment.rank, world, local, sender, exit_pipe)
@@ -220,7 +220,7 @@ def _detach(assignment: Assignment) -> None:
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)
         os.dup2(assignment.output.fileno(), 2)
-    die_with_parent()
+    system.die_with_parent()
     if "multiprocessing.forkserver" in sys.modules:
         _free_forkserver()
     launcher = select.poll()  # Connection.poll would load pages that forked ranks share

@@ -73,6 +73,13 @@ class WorldSpec:
     mpi_environment: tuple[tuple[str, str], ...] | None = None
     user_program: UserProgram | None = None
 
+    @property
+    def connects_lazily(self) -> bool:
+        """True if gloo connects two ranks at their first transfer, and can on this system."""
+        from distdemo.platform import system
+
+        return bool(self.lazy) and system.connects_lazily
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:

@@ -1,8 +1,7 @@
 """Rendezvous of the ranks on one machine, which other machines can't reach.
 
-The store is a FileStore whose file is in memory only (``memfd_create``). Ranks open it through the
-launcher's /proc entry, which is accessible to this user only. It has no name, needs no temporary
-directory, and disappears with the last process that has it open.
+The store is a FileStore whose file is in memory on Linux, and elsewhere in the temporary folder,
+from which it is removed even if the launcher is killed. Only this user can open it.
 
 A user's program that creates its group itself, for instance one written for torchrun, reads RANK,
 WORLD_SIZE, MASTER_ADDR and similar variables; its groups meet in the same store.
@@ -11,13 +10,15 @@ WORLD_SIZE, MASTER_ADDR and similar variables; its groups meet in the same store
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from distdemo.launcher.process_tree import shared_file
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,10 +78,7 @@ def set_interface(interface: str) -> None:
         interface: Name of the interface; empty for loopback, which overrides the user's setting,
             because that setting is meant for worlds on several machines.
     """
-    name = interface
-    if not name:
-        names = [name for _, name in socket.if_nameindex()]
-        name = next((name for name in ("lo", "lo0") if name in names), "")
+    name = interface or system.loopback_interface()
     if name:
         put = os.environ.setdefault if interface else os.environ.__setitem__
         put("GLOO_SOCKET_IFNAME", name)
@@ -109,11 +107,8 @@ class FileRendezvous(Rendezvous):
 @contextmanager
 def file_rendezvous() -> Iterator[FileRendezvous]:
     """Create the store file of one world, and close it when the block ends."""
-    fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
-    try:
-        yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
-    finally:
-        os.close(fd)
+    with shared_file("store") as file:
+        yield FileRendezvous(file.path)
 
 
 # ------------------------------------------------------------------------------- a store over TCP

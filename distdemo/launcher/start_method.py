@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher import torch_import
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,8 @@ def choose(wanted: str, device: str) -> StartMethod:
         UsageError: The method would break the ranks.
     """
     if wanted == "auto":
+        if not system.forks_safely:
+            return StartMethod("spawn", "forking is not safe on this system")
         hazard = torch_import.fork_hazard()
         if hazard is None and device != "cpu" and driver_loaded():
             hazard = "this process has loaded the CUDA driver"
@@ -74,8 +76,7 @@ def choose(wanted: str, device: str) -> StartMethod:
 
 def driver_loaded() -> bool:
     """Return True if the CUDA driver's library is loaded in this process."""
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
+    return system.has_loaded(DRIVER)
 
 
 def preload(context: BaseContext, modules: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import Any
 
 from distdemo.errors import UsageError
+from distdemo.platform import system
 from distdemo.signals import uninterruptible
 
 MODULES = ("torch.distributed", "torch.multiprocessing")
@@ -39,12 +40,13 @@ def load_torch() -> None:
     """Import torch and torch.distributed, once.
 
     Raises:
-        UsageError: torch is missing or broken, or rejects an environment variable.
+        UsageError: torch is missing, broken or without torch.distributed, or rejects an environment
+            variable.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
     if all(module in sys.modules for module in MODULES):
         return
-    alone = len(threads()) == 1 and "torch" not in sys.modules
+    alone = len(system.thread_ids()) == 1 and "torch" not in sys.modules
     try:
         with _no_garbage(), uninterruptible(), warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
@@ -57,13 +59,14 @@ def load_torch() -> None:
             f"{' '.join(str(error).split()).rstrip('.')}.",
             "Install it into this Python (pip install torch), or unset the variable that it names.",
         ) from error
+    if not sys.modules["torch.distributed"].is_available():
+        raise UsageError(
+            "This torch has no torch.distributed.",
+            "It was built without it (USE_DISTRIBUTED=0), and so without gloo.",
+            "Install another one into this Python: pip install torch.",
+        )
     if alone:
-        _known_threads = threads()
-
-
-def threads() -> frozenset[str]:
-    """Return the ids of this process's threads, including C libraries'."""
-    return frozenset(os.listdir("/proc/self/task"))
+        _known_threads = system.thread_ids()
 
 
 def fork_hazard() -> str | None:
@@ -74,7 +77,7 @@ def fork_hazard() -> str | None:
         return "this process has used CUDA"
     until = time.monotonic() + ENDING_S
     while True:
-        now = threads()
+        now = system.thread_ids()
         if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
             return None
         if time.monotonic() > until:

@@ -27,6 +27,7 @@ from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay, Worker
+from distdemo.platform import system
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
@@ -356,6 +357,9 @@ class Workers:
             self._is_showing = False
 
     def _poll(self) -> None:
+        for worker in [*self._running]:
+            if worker.process.exitcode is not None:  # a child of the rank may hold its sentinel
+                self._on_exit(worker)
         if self._callbacks.on_output is not None:
             for worker in self._workers:
                 self._show(worker.rank, b"")
@@ -507,8 +511,9 @@ def _exit_descriptor(process: BaseProcess, method: StartMethod) -> int:
     child of the rank may keep it open.
     """
     if method.name != "forkserver":
-        with suppress(OSError):
-            return os.pidfd_open(process.pid or 0)
+        descriptor = system.exit_descriptor(process.pid or 0)
+        if descriptor is not None:
+            return descriptor
     return process.sentinel
 
 

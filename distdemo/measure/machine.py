@@ -12,10 +12,10 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+
+from distdemo.platform import system
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
@@ -26,35 +26,11 @@ TUNING = (
 # ------------------------------------------------------------------------------------------- cores
 
 
-def usable_cpus() -> tuple[int, ...]:
-    """Return the CPUs that this process may run on; () if the system doesn't say."""
-    try:
-        return tuple(sorted(os.sched_getaffinity(0)))
-    except AttributeError:  # not on macOS
-        return ()
-
-
-def available_cores(root: Path = Path("/")) -> float:
-    """Return the CPU time that this process and its ranks can have, in cores.
-
-    Args:
-        root: Directory that contains /sys.
-    """
-
-    def words(path: str) -> list[str]:
-        """Return the words of a file; [] if it is unreadable."""
-        try:
-            return (root / "sys/fs/cgroup" / path).read_text(encoding="utf-8").split()
-        except (OSError, ValueError):
-            return []
-
-    usable = float(len(usable_cpus()) or os.cpu_count() or 1)
-    limit = words("cpu.max")  # cgroup v2, then v1
-    if not limit:
-        limit = [*words("cpu/cpu.cfs_quota_us"), *words("cpu/cpu.cfs_period_us")]
-    if len(limit) == 2 and all(word.isdigit() and int(word) for word in limit):  # not max, not -1
-        return min(usable, int(limit[0]) / int(limit[1]))
-    return usable
+def available_cores() -> float:
+    """Return the CPU time that this process and its ranks can have, in cores."""
+    usable = float(len(system.usable_cpus()))
+    limit = system.cpu_limit()
+    return usable if limit is None else min(usable, limit)
 
 
 # ------------------------------------------------------------------------------------- environment
@@ -68,7 +44,7 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
     """
     facts: dict[str, str | int | float] = {
         "host": socket.gethostname(),
-        "processor": _processor(),
+        "processor": system.processor_model() or platform.processor() or "unknown",
         "cores": available_cores(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         **{name: os.environ[name] for name in sorted(os.environ) if name.startswith(TUNING)},
@@ -78,15 +54,6 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
 
         facts["gpu"] = torch.cuda.get_device_name(0)
     return facts
-
-
-def _processor() -> str:
-    """Return the processor's model."""
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or "unknown")
 
 
 # -------------------------------------------------------------------------------------------- load
@@ -113,10 +80,8 @@ class LaunchLoad:
 
 def read_clocks(launch: int) -> LaunchLoad:
     """Return the clocks now: times since some moment in the past."""
-    cpus = usable_cpus()
-    busy = None
-    with suppress(OSError, ValueError):
-        busy = busy_s(Path("/proc/stat").read_text(encoding="ascii"), cpus)
+    cpus = system.usable_cpus()
+    busy = system.busy_s(cpus)
     return LaunchLoad(launch, cpus, time.perf_counter(), time.process_time(), busy)
 
 
@@ -128,30 +93,6 @@ def load_since(before: LaunchLoad) -> LaunchLoad:
         busy = now.busy_s - before.busy_s
     wall = now.wall_s - before.wall_s
     return replace(now, wall_s=wall, own_s=now.own_s - before.own_s, busy_s=busy)
-
-
-def busy_s(stat: str, cpus: Collection[int], ticks_per_s: int | None = None) -> float | None:
-    """Return the seconds that these CPUs have run programs, or were taken by a hypervisor.
-
-    Time in interrupts is left out: the kernel's part of the ranks' own messages.
-
-    Args:
-        stat: Content of ``/proc/stat``.
-        cpus: CPUs to add up.
-        ticks_per_s: Unit of its numbers; None for this system's.
-
-    Returns:
-        Seconds since the system started; None if a CPU is missing.
-    """
-    lines = {line.partition(" ")[0]: line.split()[1:] for line in stat.splitlines()}
-    if not cpus or not all(f"cpu{cpu}" in lines for cpu in cpus):
-        return None
-    total = 0
-    for cpu in cpus:
-        ticks = [int(word) for word in lines[f"cpu{cpu}"][:8]]
-        user, nice, system, _, _, _, _, steal = [*ticks, 0, 0, 0, 0][:8]  # old ones lack some
-        total += user + nice + system + steal
-    return total / (ticks_per_s or os.sysconf("SC_CLK_TCK"))
 
 
 def taken_cores(

@@ -24,12 +24,14 @@ import secrets
 import time
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from distdemo.errors import UsageError
 from distdemo.launcher.clock import HOST, Clock, clock_of
+from distdemo.launcher.process_tree import shared_file
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -48,10 +50,9 @@ TOKEN = 32  # bytes that identify shared memory
 def shared_words(rank: Rank, name: str, count: int) -> memoryview | None:
     """Return zeroed memory that all ranks of one machine share, as signed words. Collective.
 
-    Rank 0 creates it without a file that could be left behind (memfd_create). The other ranks open
-    it through ``/proc/PID/fd/NUMBER``, which the kernel allows only for processes of the same user.
-    The kernel frees it when the last rank exits, for whatever reason. Reads and writes of a word
-    are atomic.
+    Rank 0 creates it; the other ranks open it, which only processes of the same user can. The
+    kernel frees it when the last rank exits, for whatever reason. Reads and writes of a word are
+    atomic.
 
     Args:
         rank: This rank of the world.
@@ -59,29 +60,27 @@ def shared_words(rank: Rank, name: str, count: int) -> memoryview | None:
         count: Number of words.
 
     Returns:
-        The memory; None on every rank if one can't open it: the ranks are on several machines, in
-        containers that don't see each other's processes, or on a system without memfd.
+        The memory; None on every rank if one can't open it: the ranks are on several machines, or
+        in containers that don't see each other's processes or temporary files.
     """
     store = rank.store(f"words/{name}")
     size = count * WORD
-    descriptor: int | None = None
     memory: mmap.mmap | None = None
-    if rank.rank == 0:
-        where = ""
-        with suppress(OSError, AttributeError):  # no memfd here, or too little memory
-            descriptor = os.memfd_create("distdemo", os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, size + TOKEN)
-            memory = mmap.mmap(descriptor, size + TOKEN)
-            memory[size:] = secrets.token_bytes(TOKEN)
-            where = f"{os.getpid()} {descriptor} {memory[size:].hex()}"
-        store.set("where", where)
-    else:
-        memory = open_memory(bytes(store.get("where")).decode(), size)
-    if memory is None:
-        rank.count(f"words/{name}/lacking", 1)
-    rank.barrier(f"words/{name}")
-    if descriptor is not None:
-        os.close(descriptor)
+    with ExitStack() as until_opened:
+        if rank.rank == 0:
+            where = ""
+            with suppress(OSError, UsageError):  # too little memory
+                file = until_opened.enter_context(shared_file("words"))
+                os.ftruncate(file.fd, size + TOKEN)
+                memory = mmap.mmap(file.fd, size + TOKEN)
+                memory[size:] = secrets.token_bytes(TOKEN)
+                where = f"{file.path} {memory[size:].hex()}"
+            store.set("where", where)
+        else:
+            memory = open_memory(bytes(store.get("where")).decode(), size)
+        if memory is None:
+            rank.count(f"words/{name}/lacking", 1)
+        rank.barrier(f"words/{name}")
     if memory is None or rank.count(f"words/{name}/lacking"):
         return None
     return memoryview(memory)[:size].cast("q")
@@ -89,10 +88,9 @@ def shared_words(rank: Rank, name: str, count: int) -> memoryview | None:
 
 def open_memory(where: str, size: int) -> mmap.mmap | None:
     """Return rank 0's memory; None if it can't be opened, or has a different size or token."""
-    with suppress(OSError, ValueError):  # also if it isn't two numbers and a token
-        process, descriptor, token = where.split()
-        path = Path("/proc", str(int(process)), "fd", str(int(descriptor)))
-        with path.open("r+b", buffering=0) as file:
+    with suppress(OSError, ValueError):  # also if it isn't a path and a token
+        path, _, token = where.rpartition(" ")
+        with system.open_shared(path) as file:
             if os.fstat(file.fileno()).st_size == size + TOKEN:
                 memory = mmap.mmap(file.fileno(), size + TOKEN)
                 if secrets.compare_digest(memory[size:].hex(), token):

@@ -1,8 +1,8 @@
-"""Find the ranks of the jobs that run on this node, by what ``/proc`` says about processes.
+"""Find the ranks of the jobs that run on this node, by what the system says about processes.
 
 Ranks that a launcher started have ``RANK`` and ``MASTER_PORT`` in the environment that they began
 with. Ranks of ``mp.spawn`` set these later, which can't be seen: they are processes of one parent
-that are connected to each other. Source: proc(5). Nothing is written, stopped or signalled.
+that are connected to each other. Nothing is written, stopped or signalled.
 """
 
 from __future__ import annotations
@@ -11,24 +11,20 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from distdemo.errors import UsageError
+from distdemo.platform import system
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, plural, ranks_text
 
-MAX_ENVIRON = 4 << 20  # bytes
 MAX_RANKS = 1 << 14
 MAX_LISTED = 8  # jobs in an error
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-LISTENS = "0A"  # TCP_LISTEN in include/net/tcp_states.h
-_V4_MAPPED = "0000000000000000FFFF0000"
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 _NUMBER = re.compile(r"\d{1,5}")
 _LAUNCHER = re.compile(r"(?:^|/)(?:torchrun|torch\.distributed\.(?:run|launch))$")
-_TORCH = "/libtorch_cpu.so"
+_TORCH = "libtorch_cpu."  # .so, or .dylib
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +32,13 @@ class Process:
     """Process of this machine.
 
     Attributes:
-        started: Time of its start, in clock ticks since boot.
+        started: Time of its start, in seconds.
         variables: Those of `VARIABLES` that it began with.
     """
 
     pid: int
     parent: int
-    started: int
+    started: float
     user: int
     words: tuple[str, ...]
     variables: Mapping[str, str]
@@ -115,12 +111,12 @@ def choose_job(number: int | None) -> LiveJob:
             "connected to each other.",
             "Name the process that started the ranks: --job PID.",
         )
-    owner = _owner(number)
+    owner = system.owner(number)
     if owner not in (None, user) and user != 0:
         raise UsageError(
             f"Process {number} belongs to another user.",
             "Only that user and root can read its environment and its stack. All that can be read "
-            f"is its state: {_state(number)}.",
+            f"is its state: {system.about(number, 'status') or 'ended'}.",
             f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
         )
     raise UsageError(
@@ -141,11 +137,9 @@ def find_jobs(processes: Mapping[int, Process]) -> list[LiveJob]:
 def read_processes() -> dict[int, Process]:
     """Return the processes whose environment can be read."""
     found = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with suppress(OSError, ValueError, IndexError):  # it has ended, or is someone else's
-                process = _read_process(int(name))
-                found[process.pid] = process
+    for pid, parent, started, user, words, environ in system.processes():
+        variables = {name: environ[name] for name in VARIABLES if name in environ}
+        found[pid] = Process(pid, parent, started, user, words or ("",), variables)
     return found
 
 
@@ -159,37 +153,8 @@ def ancestors(processes: Mapping[int, Process], pid: int) -> Iterator[int]:
 
 def is_python(pid: int) -> bool:
     """Return True if a process runs Python, or has loaded torch."""
-    with suppress(OSError):
-        if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
-            return True
-        return _TORCH in Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    return False
-
-
-def _read_process(pid: int) -> Process:
-    place = Path(f"/proc/{pid}")
-    fields = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    with (place / "environ").open("rb") as file:
-        environ = file.read(MAX_ENVIRON).decode(errors="replace").split("\0")
-    with (place / "cmdline").open("rb") as file:
-        words = file.read(MAX_ENVIRON).decode(errors="replace").split("\0")[:-1]
-    pairs = (entry.partition("=")[::2] for entry in environ)
-    variables = {name: value for name, value in pairs if name in VARIABLES}
-    user = place.stat().st_uid
-    return Process(pid, int(fields[1]), int(fields[19]), user, tuple(words or [""]), variables)
-
-
-def _owner(pid: int) -> int | None:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}").stat().st_uid
-    return None
-
-
-def _state(pid: int) -> str:
-    with suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-        return next(line.split("\t")[-1] for line in lines if line.startswith("State:"))
-    return "ended"
+    name = system.about(pid, "exe").rpartition("/")[2].lower()  # Python.app on macOS
+    return name.startswith("python") or system.has_loaded(_TORCH, pid)
 
 
 # ------------------------------------------------------------------------- started by a launcher
@@ -253,20 +218,19 @@ def _key(process: Process) -> tuple[str, str, int] | None:
 def _spawned_jobs(processes: Mapping[int, Process]) -> Iterator[LiveJob]:
     """Yield the jobs whose ranks are children of one process and connected to each other."""
     for parent, children in _families(processes).items():
-        sockets = {child.pid: _sockets(child.pid) for child in children}
-        inherited = _sockets(parent)
-        table = _connections(children[0].pid)
-        own = {pid: [table[i] for i in s - inherited if i in table] for pid, s in sockets.items()}
+        sockets = system.tcp_sockets([*(child.pid for child in children), parent])
+        inherited = sockets.pop(parent)
+        own = {pid: [s[key] for key in s.keys() - inherited] for pid, s in sockets.items()}
         ends = {(end.local, end.remote): pid for pid, found in own.items() for end in found}
         partners = {
             pid for (local, remote), pid in ends.items() if ends.get((remote, local), pid) != pid
         }
-        callers: dict[str, set[int]] = defaultdict(set)  # of each port, also its own process
+        callers: dict[int, set[int]] = defaultdict(set)  # of each port, also its own process
         for pid, found in own.items():
             for end in found:
-                callers[end.remote.rpartition(":")[2]].add(pid)
-        listening = {end.port for found in own.values() for end in found if end.state == LISTENS}
-        met = [int(port, 16) for port in listening if callers[port] == own.keys()]
+                callers[end.remote[1]].add(pid)
+        listening = {end.local[1] for found in own.values() for end in found if end.listens}
+        met = [port for port in listening if callers[port] == own.keys()]
         given = {child.number("MASTER_PORT") or 0 for child in children}
         given -= {processes[parent].number("MASTER_PORT")}  # a shell's, which all inherit
         port = given.pop() if len(given) == 1 else 0
@@ -307,43 +271,3 @@ def _families(processes: Mapping[int, Process]) -> dict[int, list[Process]]:
         if (is_forked or is_spawned) and is_python(process.pid):
             families[parent.pid].append(process)
     return {parent: children for parent, children in families.items() if len(children) > 1}
-
-
-@dataclass(frozen=True, slots=True)
-class _Socket:
-    """TCP socket: both addresses as the kernel writes them, ``0100007F:1F90``, and its state."""
-
-    local: str
-    remote: str
-    state: str
-
-    @property
-    def port(self) -> str:
-        """Local port, in hexadecimal digits."""
-        return self.local.rpartition(":")[2]
-
-
-def _sockets(pid: int) -> set[str]:
-    """Return the inodes of a process's sockets."""
-    inodes = set()
-    with suppress(OSError):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(OSError):  # it has just been closed
-                target = os.readlink(f"/proc/{pid}/fd/{fd}")  # noqa: PTH115 - text of the kernel
-                if target.startswith("socket:["):
-                    inodes.add(target[8:-1])
-    return inodes
-
-
-def _connections(pid: int) -> dict[str, _Socket]:
-    """Return the TCP sockets of a process's network namespace, by inode."""
-    found = {}
-    for name in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in (
-                Path(f"/proc/{pid}/net/{name}").read_text(errors="replace").splitlines()[1:]
-            ):
-                words = line.split()
-                local, remote = (word.removeprefix(_V4_MAPPED) for word in words[1:3])
-                found[words[9]] = _Socket(local, remote, words[3])
-    return found

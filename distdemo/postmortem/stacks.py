@@ -1,4 +1,4 @@
-"""Take the stacks of running ranks with py-spy, and what ``/proc`` says of their threads.
+"""Take the stacks of running ranks with py-spy, and what the system says of their threads.
 
 Nothing is stopped: ``--nonblocking`` reads the memory of a process that keeps running. So a stack
 may be of two moments, and is only trusted if the next one is equal. What py-spy writes comes from
@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import NamedTuple
 from distdemo.calls.records import SourceLine
 from distdemo.encoding import decode, loads
 from distdemo.files import read_file
+from distdemo.platform import system
+from distdemo.platform.portable import ThreadState
 from distdemo.postmortem.dumps import MAX_FRAMES, is_torch, is_user, source_line
 from distdemo.postmortem.processes import LiveJob, Process, is_python
 from distdemo.postmortem.records import LiveRank, LiveThread, Unread, WaitsFor
@@ -64,7 +65,6 @@ _KERNEL: tuple[tuple[re.Pattern[str], WaitsFor], ...] = (
 )
 """What a thread waits for, by the kernel's function that it sleeps in (``/proc/PID/wchan``)."""
 _PREFIX = re.compile(r"^\s*(?:\d+: |Error: )?")
-_READ = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine, -1)  # number of read(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +99,11 @@ class UnreadError(Exception):
         self.text = text
 
 
-class Sleep(NamedTuple):
-    """What the kernel says of a thread.
-
-    Attributes:
-        state: ``S``; empty if it can't be read.
-        function: Kernel function that it sleeps in; empty if it runs, or that can't be read.
-        switches: Number of times that it gave up the processor; −1 if unknown.
-        path: Path that it reads from, or empty.
-    """
-
-    state: str = ""
-    function: str = ""
-    switches: int = -1
-    path: str = ""
-
-    @property
-    def waits_for(self) -> WaitsFor:
-        """What the thread waits for, as far as the kernel knows."""
-        if self.state == "R":
-            return "nothing"
-        return next((kind for name, kind in _KERNEL if name.search(self.function)), "")
+def _kind(state: ThreadState) -> WaitsFor:
+    """Return what a thread waits for, as far as the kernel knows."""
+    if state.state == "R":
+        return "nothing"
+    return next((kind for name, kind in _KERNEL if name.search(state.function)), "")
 
 
 def look_at(job: LiveJob, host: str) -> tuple[LiveRank, ...]:
@@ -139,9 +123,9 @@ def look_at(job: LiveJob, host: str) -> tuple[LiveRank, ...]:
     for (rank, process), before, after, rest in stacks:
         main = _thread(process, after.main, after.sleep)
         moved = before.main != after.main and not (before.unread or after.unread)
-        is_lock = after.sleep.waits_for == "lock"  # clients of a store poll instead
+        is_lock = _kind(after.sleep) == "lock"  # clients of a store poll instead
         is_blocked = is_lock if main.waits_for == "ranks" else main.waits_for in BLOCKED
-        if is_blocked and not _has_gpu(process.pid):
+        if is_blocked and not system.uses_gpu(process.pid):
             moved = moved or before.sleep.switches != after.sleep.switches
             if moved and main.waits_for != "ranks":
                 main = replace(main, waits_for="nothing", what="")
@@ -163,7 +147,7 @@ class _Stacks(NamedTuple):
 
     main: _Thread
     threads: tuple[_Thread, ...]
-    sleep: Sleep
+    sleep: ThreadState
     unread: Unread = ""
     unread_text: str = ""
 
@@ -227,53 +211,25 @@ def _cause(text: bytes) -> UnreadError:
 
 def _why_denied(pid: int) -> UnreadError | None:
     """Return why this process may not read the memory of another one, or None."""
-    try:
-        if Path(f"/proc/{pid}").stat().st_uid != os.geteuid() != 0:
-            return UnreadError("another user")
-    except OSError:
+    owner = system.owner(pid)
+    if owner is None:
         return UnreadError("ended")
-    with suppress(OSError):
-        Path(f"/proc/{pid}/mem").open("rb").close()
-        return None
-    scope = ""
-    with suppress(OSError):
-        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
-    return UnreadError("ptrace scope", f"it is {scope}") if scope not in ("", "0") else None
+    if owner != os.geteuid() != 0:
+        return UnreadError("another user")
+    scope = system.ptrace_scope(pid)
+    return UnreadError("ptrace scope", f"it is {scope}") if scope else None
 
 
-def _asleep(pid: int, tid: int) -> Sleep:
-    """Return what the kernel says of a thread, as far as it can be read."""
-    place = Path(f"/proc/{pid}/task/{tid}")
-    state = function = path = ""
-    switches = -1
-    with suppress(OSError, IndexError, ValueError):
-        state = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-        lines = (place / "status").read_text(errors="replace").splitlines()
-        switches = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-    with suppress(OSError):
-        function = (place / "wchan").read_text(errors="replace").strip().removeprefix("0")
-    with suppress(OSError, IndexError, ValueError):
-        words = (place / "syscall").read_text(errors="replace").split()
-        if int(words[0]) == _READ:
-            target = os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}")  # noqa: PTH115 - a text
-            path = one_line(target)[:MAX_TEXT] if target.startswith("/") else ""
-    return Sleep(state, function, switches, path)
-
-
-def _has_gpu(pid: int) -> bool:
-    """Return True if a process uses an NVIDIA GPU."""
-    with suppress(OSError):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/dev/nvidia"):  # noqa: PTH115
-                    return True
-    return False
+def _asleep(pid: int, tid: int) -> ThreadState:
+    """Return what the kernel says of a thread, as text that can be shown."""
+    state = system.thread_state(pid, tid)
+    return state._replace(path=one_line(state.path)[:MAX_TEXT])
 
 
 # ------------------------------------------------------------------------------------ what they do
 
 
-def _thread(process: Process, thread: _Thread, sleep: Sleep) -> LiveThread:
+def _thread(process: Process, thread: _Thread, sleep: ThreadState) -> LiveThread:
     """Return the position of a thread and what it waits for."""
     name = one_line(thread.thread_name or "")[:MAX_TEXT]
     frames = [
@@ -281,13 +237,15 @@ def _thread(process: Process, thread: _Thread, sleep: Sleep) -> LiveThread:
         for frame in thread.frames[:MAX_FRAMES]
     ]
     if not frames:
-        return LiveThread(process.pid, "", sleep.waits_for, sleep.path)
+        return LiveThread(process.pid, "", _kind(sleep), sleep.path)
     line = source_line(frames).alone
     waits_for, what = _awaited(process, frames, sleep)
     return LiveThread(process.pid, name, waits_for, what, line if line.line else None)
 
 
-def _awaited(process: Process, frames: Sequence[SourceLine], sleep: Sleep) -> tuple[WaitsFor, str]:
+def _awaited(
+    process: Process, frames: Sequence[SourceLine], sleep: ThreadState
+) -> tuple[WaitsFor, str]:
     """Return what a thread waits for, and its name."""
     inner = [*_inside(frames)]  # called by the innermost line of the user
 
@@ -304,12 +262,12 @@ def _awaited(process: Process, frames: Sequence[SourceLine], sleep: Sleep) -> tu
         if _DISTRIBUTED.search(frame.file) and not frame.function.endswith("wrapper")
     ]
     leaf = frames[0]
-    if functions and (is_torch(leaf.file) or sleep.waits_for in ("lock", "event", "socket")):
+    if functions and (is_torch(leaf.file) or _kind(sleep) in ("lock", "event", "socket")):
         return "ranks", functions[-1]
-    has_gpu = _has_gpu(process.pid)
+    has_gpu = system.uses_gpu(process.pid)
     if sleep.state == "R" and not has_gpu:
         return "nothing", ""
-    if calls(_CHILD) or sleep.waits_for == "child":
+    if calls(_CHILD) or _kind(sleep) == "child":
         return "child", _children(process.pid)
     if calls(_AUTOGRAD) and is_torch(leaf.file):
         return "ranks", "backward()"
@@ -317,7 +275,7 @@ def _awaited(process: Process, frames: Sequence[SourceLine], sleep: Sleep) -> tu
         return "queue", ""
     if calls(_LOCK):
         return "lock", ""
-    kind = sleep.waits_for
+    kind = _kind(sleep)
     if kind == "lock" and leaf is next(iter(_users(frames)), None) and _waits_at(process, leaf):
         return "ranks", "wait()"
     if has_gpu and kind in ("nothing", "lock", "event"):
@@ -344,8 +302,11 @@ def _waits_at(process: Process, line: SourceLine) -> bool:
     """
     if process.user != os.geteuid():
         return False
+    folder = system.about(process.pid, "cwd")
+    if not folder:
+        return False
     try:
-        place = os.path.join(f"/proc/{process.pid}/cwd", line.file)  # noqa: PTH118 - a text
+        place = os.path.join(folder, line.file)  # noqa: PTH118 - a text
         lines = read_file(place, max_bytes=MAX_SOURCE).decode(errors="replace").splitlines()
     except (OSError, ValueError):
         return False
@@ -354,20 +315,13 @@ def _waits_at(process: Process, line: SourceLine) -> bool:
 
 def _children(pid: int) -> str:
     """Return the children of a process: ``cat (process 12297)``."""
-    from distdemo.launcher.process_tree import children
-
-    texts = []
-    for child in children(pid):
-        with suppress(OSError):
-            name = Path(f"/proc/{child}/comm").read_text(errors="replace").strip()
-            texts.append(f"{one_line(name)} (process {child})")
+    names = {child: system.about(child, "name") for child in system.children(pid)}
+    texts = [f"{one_line(name)} (process {child})" for child, name in names.items() if name]
     return ", ".join(texts)[:MAX_TEXT]
 
 
 def _others(process: Process, stacks: _Stacks, pyspy: str) -> tuple[LiveThread, ...]:
     """Return other threads, and the workers of the data loader, that are in the user's code."""
-    from distdemo.launcher.process_tree import children
-
     found = []
     for thread in stacks.threads:
         frames = [SourceLine(f.filename, f.line, f.name) for f in thread.frames[:MAX_FRAMES]]
@@ -375,7 +329,7 @@ def _others(process: Process, stacks: _Stacks, pyspy: str) -> tuple[LiveThread, 
             sleep = _asleep(process.pid, thread.os_thread_id or 0)
             found.append(_thread(process, thread, sleep))
     if stacks.main.frames and any(_LOADER.search(f.filename) for f in stacks.main.frames):
-        workers = [pid for pid in children(process.pid) if is_python(pid)][:MAX_WORKERS]
+        workers = [pid for pid in system.children(process.pid) if is_python(pid)][:MAX_WORKERS]
         for pid in workers:
             worker = _take(replace(process, pid=pid), pyspy)
             frames = [SourceLine(f.filename, f.line) for f in worker.main.frames[:MAX_FRAMES]]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
 
+OPEN_MAX = 10_240  # where the limit on open files is infinite: macOS's for one process
+
 
 def load_rpc() -> None:
     """Import torch's RPC modules quietly, before ranks are forked or in a rank.
@@ -56,7 +58,8 @@ def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
     _silence_torch()
     with suppress(OSError, ValueError):  # TensorPipe opens about 60 files per peer
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        most = OPEN_MAX if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
     def rendezvous(_url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
         yield rank.store("rpc"), rank.rank, rank.world_size  # the existing store: no extra port

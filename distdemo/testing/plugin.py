@@ -22,7 +22,7 @@ import pytest
 
 from distdemo.launcher import torch_import
 from distdemo.launcher.handover import hand_over, runs_only
-from distdemo.launcher.torch_import import threads
+from distdemo.platform import system
 from distdemo.testing import RanksError, RanksWarning
 from distdemo.testing.mark import SIZE, THIS_RANK, mark_of, options_of, parse_mark
 
@@ -75,7 +75,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def _is_alone() -> bool:
     """Return True if this process runs nothing but a session of pytest that has just started."""
-    is_used = torch_import.from_warm_process or "torch" in sys.modules or len(threads()) > 1
+    has_torch = torch_import.from_warm_process or "torch" in sys.modules
+    is_used = has_torch or len(system.thread_ids()) > 1
     return not is_used and runs_only("pytest")
 
 

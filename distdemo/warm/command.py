@@ -19,6 +19,7 @@ from distdemo.cli.session import Session
 from distdemo.encoding import decode
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher import handover
+from distdemo.platform import system
 from distdemo.warm.records import Answer, WarmReport
 
 MINUTES = 30.0  # by default
@@ -60,6 +61,13 @@ def warm(session: Session, options: WarmOptions) -> Result:
     from distdemo.view.progress import spinner
     from distdemo.warm import view
 
+    if not system.is_linux:
+        raise UsageError(
+            "distdemo warm is for Linux.",
+            "It forks commands from a process that has loaded torch, which isn't safe on this "
+            "system, and compares them with itself by what Linux says of processes.",
+            "Run the command without it: the result is the same, and torch is imported each time.",
+        )
     given = (options.status, options.stop, options.minutes is not None)
     if sum(given) > 1:
         raise UsageError("--status, --stop and --minutes can't be combined.", "Use one of them.")
@@ -113,7 +121,7 @@ def _stop() -> bool:
     """Stop the warm process, if there is one; return True if there was."""
     try:
         with handover.connect() as connection:
-            process = os.pidfd_open(handover.peer(connection)[0])
+            process = system.exit_descriptor(system.peer(connection)[0])
     except ConnectionRefusedError:  # the process was killed, or the machine was switched off
         stale = Path(handover.folder(), handover.NAME)
         with suppress(OSError):  # another command has removed it
@@ -123,9 +131,11 @@ def _stop() -> bool:
         return False
     except OSError:
         return False
+    if process is None:  # it has just exited
+        return False
     with suppress(ProcessLookupError):
         for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(process, number)
+            system.send_signal(process, number)
             if select([process], [], [], EXIT_S)[0]:
                 break
     os.close(process)
@@ -136,7 +146,7 @@ def _status() -> WarmReport:
     """Return the state of the warm process, as a command that is typed here would find it."""
     try:
         with handover.connect() as connection:
-            pid = handover.peer(connection)[0]
+            pid = system.peer(connection)[0]
             answer = decode(Answer, handover.ask(connection, PROGRAM))
     except FileNotFoundError:
         return WarmReport("none")

@@ -41,9 +41,12 @@ from distdemo.launcher import handover, torch_import
 from distdemo.launcher.cleanup import clean
 from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
 from distdemo.launcher.helper import Channel
-from distdemo.launcher.process_tree import Cleanup, die_with_parent
+from distdemo.launcher.process_tree import Cleanup
+from distdemo.platform import system
 from distdemo.warm import same
 from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request
+
+assert sys.platform == "linux"  # as `distdemo warm` says; type checkers skip what follows elsewhere
 
 CHECK_S = 5.0  # between checks of the loaded files and the socket
 OWN_DESCRIPTORS = 20  # of a guardian, at most
@@ -148,7 +151,7 @@ class _Host:
         with suppress(OSError):  # the client has exited, or there are too many processes
             connection, _ = self._listener.accept()
             with connection:
-                pid, uid = handover.peer(connection)
+                pid, uid = system.peer(connection)
                 if uid != os.geteuid():
                     return
                 guardian = os.fork()
@@ -287,7 +290,7 @@ def _start(request: Request, descriptors: Sequence[int], client: dict[str, str])
     numbers = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
-        die_with_parent()
+        system.die_with_parent()
         if os.getppid() != guardian:
             os._exit(1)
         os.setpgid(0, 0)

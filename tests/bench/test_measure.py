@@ -61,12 +61,13 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
     file = tmp_path / "alike"
     file.write_bytes(bytes(64) + bytes.fromhex(token))
     with file.open("r+b") as opened:
-        here = f"{os.getpid()} {opened.fileno()}"
+        here = f"/proc/{os.getpid()}/fd/{opened.fileno()}"
         assert timing.open_memory(f"{here} {token}", 64) is not None
-        for where in ("", "0 0", f"{here} {'00' * timing.TOKEN}", f"{os.getpid()} 999 {token}"):
+        gone = f"/proc/{os.getpid()}/fd/999"
+        for where in ("", "0 0", f"{here} {'00' * timing.TOKEN}", f"{gone} {token}"):
             assert timing.open_memory(where, 64) is None
-        for where in (f"self/root{file} 0 {token}", f"{os.getpid()} ../..{file} {token}"):
-            assert timing.open_memory(where, 64) is None
+        for path in (f"/proc/self/root{file}", f"/proc/{os.getpid()}/fd/../..{file}", str(file)):
+            assert timing.open_memory(f"{path} {token}", 64) is None
 
 
 # -------------------------------------------------------------------------------- measurements

@@ -263,13 +263,14 @@ def test_the_command_line_for_another_mpi(monkeypatch):
 
 LOADING = """
 import json
-from distdemo.launcher.torch_import import load_torch, threads
+from distdemo.launcher.torch_import import load_torch
+from distdemo.platform import system
 load_torch()
-before = threads()
+before = system.thread_ids()
 from distdemo.backends import REGISTRY
 seen = [REGISTRY["mpi"].missing(), REGISTRY["mpi"].version()]
 from mpi4py import MPI
-print(json.dumps([*seen, MPI.Is_initialized(), threads() == before]))
+print(json.dumps([*seen, MPI.Is_initialized(), system.thread_ids() == before]))
 """
 
 

@@ -25,7 +25,7 @@ ends = []
 for line in sys.argv[1:]:
     ends.append([line, run(line.split()), "torch" in sys.modules])
 distdemo.launch
-assert "torch" not in sys.modules, "distdemo.launch"
+assert {"torch", "psutil"}.isdisjoint(sys.modules), "distdemo.launch"
 os.environ["TORCH_DISTRIBUTED_DEBUG"] = "junk"
 sys.stderr.write("\\n")
 assert run(["all-reduce", "-n", "2"]) == 2
@@ -57,3 +57,10 @@ def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_var
     assert "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." in lines
     assert json.loads(ends) == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
+
+
+def test_psutil_is_not_imported_before_the_ranks_or_by_them():
+    line = [sys.executable, "-X", "importtime", "-m", "distdemo", "all-reduce", "-n", "2"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert " distdemo.platform.linux\n" in done.stderr
+    assert "psutil" not in done.stderr

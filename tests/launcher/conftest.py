@@ -11,8 +11,10 @@ from distdemo.launcher import limits
 @pytest.fixture
 def machine(monkeypatch):
     """Fake machine: the text of its /proc and /sys files by path. Empty means no limits."""
+    from distdemo.platform import linux
+
     files: dict[str, str] = {}
-    monkeypatch.setattr(limits, "_lines", lambda path: files.get(path, "").splitlines())
+    monkeypatch.setattr(linux, "_text", lambda path: files.get(path, ""))
     monkeypatch.setattr(limits, "_open_files", lambda: limits.UNLIMITED)
     return files
 

@@ -301,7 +301,7 @@ def test_a_job_of_another_user_is_refused() -> None:
         other.kill()
     what, why, hint = text.split("\n")
     assert what == f"Process {other.pid} belongs to another user."
-    assert "state: S (sleeping)" in why
+    assert "state: sleeping." in why
     assert f"sudo distdemo postmortem --live --job {other.pid}" in hint
 
 

@@ -1,0 +1,148 @@
+"""What the system says, by Linux's own way and by the way of other systems, which runs here too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch.distributed
+from forked import in_a_child
+from helpers import wait_until
+
+from distdemo.errors import UsageError
+from distdemo.launcher.limits import limits
+from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.start_method import choose
+from distdemo.launcher.torch_import import load_torch
+from distdemo.platform.linux import Linux
+from distdemo.platform.portable import Platform, TcpSocket
+
+BOTH = pytest.mark.parametrize("system", [Linux(), Platform()], ids=["linux", "portable"])
+ORPHAN = """\
+import os, sys
+from distdemo.platform.portable import Platform
+if os.fork() == 0:
+    Platform().die_with_parent()
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+else:
+    os._exit(0 if sys.stdin.readline() else 1)
+"""
+
+
+@BOTH
+def test_a_shared_file_is_opened_by_its_path_and_leaves_nothing(system, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = system.shared_file("notes")
+    os.write(file.fd, b"text")
+    with system.open_shared(file.path) as opened:
+        file.close()
+        assert opened.read() == b"text"
+    assert [*tmp_path.iterdir()] == []
+    (tmp_path / "other").write_text("")
+    for path in ("", f"{tmp_path}/other", f"{tmp_path}/distdemo-/../other", "/proc/self/fd/0"):
+        with pytest.raises((ValueError, OSError)):
+            system.open_shared(path)
+
+
+@pytest.mark.processes
+@BOTH
+def test_what_the_system_says_of_a_child(system):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"RANK": "3"}) as child:
+        wait_until(lambda: system.about(child.pid, "name") == "cat")
+        assert child.pid in system.children(os.getpid())
+        assert system.owner(child.pid) == os.geteuid()
+        assert Path(system.about(child.pid, "cwd")).samefile(Path.cwd())
+        assert system.about(child.pid, "exe").endswith(("cat", "coreutils"))
+        (seen,) = [process for process in system.processes() if process.pid == child.pid]
+        assert (seen.parent, seen.words, seen.environ) == (os.getpid(), ("cat",), {"RANK": "3"})
+        child.kill()
+    assert child.pid not in system.children(os.getpid())
+    assert system.owner(child.pid) is None
+    assert system.about(child.pid, "status") == ""
+    assert system.processor_times([child.pid]) == {}
+
+
+@BOTH
+def test_tcp_sockets_and_who_shares_them(system):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            own = system.tcp_sockets([os.getpid()])[os.getpid()]
+            local = client.getsockname()[1]
+    ends = {(end.local[1], end.remote[1], end.listens) for end in own.values()}
+    assert {(port, 0, True), (local, port, False)} <= ends
+    assert all(isinstance(end, TcpSocket) for end in own.values())
+
+
+def test_both_ways_agree():
+    linux = Linux()
+    portable = Platform()
+    assert set(linux.ip_addresses()) == set(portable.ip_addresses())
+    assert set(linux.usable_cpus()) <= set(portable.usable_cpus())
+    busy = [system.busy_s(linux.usable_cpus()) for system in (linux, portable)]
+    assert busy == pytest.approx([busy[0]] * 2, abs=2.0)
+    assert linux.busy_s((10_000,)) is portable.busy_s((10_000,)) is None
+    assert (linux.free_memory() or 0) <= 1.2 * (portable.free_memory() or 0)
+    assert linux.loopback_interface() == portable.loopback_interface()
+    assert linux.connects_lazily
+    assert not portable.connects_lazily
+
+
+@pytest.mark.processes
+def test_a_process_dies_with_its_parent_where_the_kernel_does_not_see_to_it():
+    line = [sys.executable, "-c", ORPHAN]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        orphan = int(parent.stdout.readline())
+        assert Platform().owner(orphan) is not None
+        parent.kill()
+        parent.wait()
+        assert parent.stdout.read() == b""  # the orphan has exited, too
+        assert parent.returncode == -signal.SIGKILL
+
+
+def test_what_a_system_lacks_is_named_before_a_rank_starts(command, monkeypatch):
+    monkeypatch.setattr("distdemo.warm.command.system", Platform())
+    code, out, err = command("warm")
+    assert (code, out) == (2, "")
+    assert err.startswith("distdemo warm is for Linux.\n")
+
+
+def test_ranks_are_spawned_and_connect_at_once_where_linux_is_not(monkeypatch):
+    assert WorldSpec(2, lazy=True).connects_lazily
+    monkeypatch.setattr("distdemo.platform.system", Platform())
+    assert not WorldSpec(2, lazy=True).connects_lazily
+    monkeypatch.setattr("distdemo.launcher.start_method.system", Platform())
+    assert choose("auto", "cpu").name == "spawn"
+    assert choose("fork", "cpu").name == "fork"
+    monkeypatch.setattr("distdemo.launcher.limits.system", Platform())
+    memory, *_ = limits(WorldSpec(2))
+    assert "180 MiB per rank" in memory.why
+
+
+@pytest.mark.processes
+def test_a_torch_without_distributed_is_named():
+    in_a_child(load_without_distributed)
+
+
+def load_without_distributed():
+    vars(torch.distributed)["is_available"] = lambda: False
+    del sys.modules["torch.multiprocessing"]
+    with pytest.raises(UsageError, match="This torch has no"):
+        load_torch()
+
+
+def test_a_request_to_die_can_be_cancelled():
+    system = Platform()
+    system.die_with_parent(signal.SIGKILL)
+    assert system._watcher is not None
+    system.die_with_parent(0)
+    assert system._watcher is None
