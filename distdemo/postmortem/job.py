@@ -58,6 +58,7 @@ class Job:
         dumps: Dump of each rank that left one.
         logs: Logs, each with its rank or None.
         has_unknown_ranks: True if there are logs of ranks that nothing tells.
+        world_size: Number of ranks; 0 if unknown.
 
     Attributes:
         calls: Calls of each rank: those of its dump, or else of its log.
@@ -79,6 +80,7 @@ class Job:
         logs: list[tuple[int | None, Log]],
         *,
         has_unknown_ranks: bool = False,
+        world_size: int = 0,
     ) -> None:
         self.calls = dict(dumps)
         self.ends: dict[int, RankEnd] = {}
@@ -97,7 +99,8 @@ class Job:
             self.first |= log.first
             self.stopped |= log.stopped
             self.calls = log.calls | self.calls
-        self.world_size = self._find_world_size({rank for rank, _ in logs if rank is not None})
+        with_log = {rank for rank, _ in logs if rank is not None}
+        self.world_size = world_size or self._find_world_size(with_log)
         self._groups: dict[tuple[str, tuple[int, ...]], JobGroup] = {}
         for rank, calls in sorted(self.calls.items()):
             for name in {*calls.groups, *(call.group for call in calls.calls)}:

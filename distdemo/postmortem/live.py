@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shown import merged
@@ -18,8 +18,8 @@ from distdemo.encoding import decode, dumps, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem.processes import MAX_RANKS, choose_job
-from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, Unread, WaitsFor
+from distdemo.postmortem.processes import MAX_RANKS, LiveJob
+from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, RankCalls, Unread, WaitsFor
 from distdemo.postmortem.stacks import look_at
 from distdemo.view.format import plural, some
 
@@ -83,26 +83,29 @@ UNREAD: dict[Unread, tuple[str, str]] = {
 """Reasons why a stack can't be read, in words, and what to do."""
 
 
-def look(number: int | None = None) -> LiveNode:
+def look(job: LiveJob, *, needs_stacks: bool = True) -> LiveNode:
     """Return where the ranks of a job on this node are.
 
     Args:
-        number: Port of its rendezvous or a process of it; None if there is only one job.
+        job: The job.
+        needs_stacks: False if there are files of the job, which say more.
 
     Raises:
-        UsageError: There is no such job, or several, or no stack can be read.
+        UsageError: No stack can be read.
     """
-    job = choose_job(number)
     host = socket.gethostname()
     ranks = look_at(job, host)
     unread = [rank for rank in ranks if rank.unread]
-    if len(unread) == len(ranks):
+    if needs_stacks and len(unread) == len(ranks):
         why, hint = _why_unread(unread[0]), UNREAD[unread[0].unread][1]
         rows = "; ".join(f"{ranks_of(row.ranks).lower()} {row.did}" for row in rows_of(ranks))
         numbers = ranks_of(tuple(rank.rank for rank in ranks)).lower()
+        known = any(rank.main.waits_for for rank in ranks)
         raise UsageError(
             f"The stacks of {numbers} can't be read: {why}.",
-            f"All that could be read is what the kernel says: {rows}.",
+            f"All that could be read is what the kernel says: {rows}."
+            if known
+            else "The kernel doesn't say what they wait for, either.",
             hint,
         )
     return LiveNode(1, host, job.name, job.world_size, ranks, job.gone, job.is_ordered)
@@ -262,8 +265,8 @@ class LiveView:
         """Ranks in a call that moved while the stacks were taken: the job isn't hung."""
         return tuple(rank.rank for rank in self.waiting if rank.moved)
 
-    def stopped(self) -> str:
-        """Return why stacks name no rank, as the rest of a sentence."""
+    def stopped(self, *, has_calls: bool = False) -> str:
+        """Return why stacks, and calls if there are any, name no rank: the rest of a sentence."""
         waiting = self.waiting
         if self.moved:
             moved = ranks_of(self.moved).lower()
@@ -276,7 +279,8 @@ class LiveView:
         lines = {str(_call(rank).source_line or SourceLine()) for rank in waiting}
         where = f"at {lines.pop()}" if len(lines) == 1 else "in calls that may belong together"
         wait = "waits" if len(waiting) == 1 else "wait"
-        return f"{count} {wait} {where}; stacks can't say who is behind"
+        who = "neither calls nor stacks" if has_calls else "stacks can't"
+        return f"{count} {wait} {where}; {who} say who is behind"
 
 
 def _call(rank: LiveRank) -> LiveThread:
@@ -284,6 +288,18 @@ def _call(rank: LiveRank) -> LiveThread:
     if rank.main.waits_for in IN_THREAD:
         return next((each for each in rank.others if each.waits_for == "ranks"), rank.main)
     return rank.main
+
+
+def add_lines(calls: RankCalls, rank: LiveRank) -> None:
+    """Add the lines of a rank's stack to its calls: where it is, and where it made the last one."""
+    calls.line = rank.main.source_line
+    here = _call(rank)
+    if not calls.calls or here.waits_for != "ranks" or not here.source_line:
+        return
+    last = calls.calls[-1]
+    if not last.call.source_line.line and here.what in (last.call.op, "backward()"):
+        call = replace(last.call, source_line=here.source_line)
+        calls.calls[-1] = last._replace(call=call)
 
 
 def _why_unread(rank: LiveRank) -> str:

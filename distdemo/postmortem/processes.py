@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -22,12 +24,17 @@ from distdemo.view.format import listing, plural, ranks_text
 MAX_ENVIRON = 4 << 20  # bytes
 MAX_RANKS = 1 << 14
 MAX_LISTED = 8  # jobs in an error
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE"),
+    *("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "NCCL_RAS_ADDR"),
+)
 LISTENS = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _V4_MAPPED = "0000000000000000FFFF0000"
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 _NUMBER = re.compile(r"\d{1,5}")
 _LAUNCHER = re.compile(r"(?:^|/)(?:torchrun|torch\.distributed\.(?:run|launch))$")
+_PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
 _TORCH = "/libtorch_cpu.so"
 
 
@@ -108,25 +115,34 @@ def choose_job(number: int | None) -> LiveJob:
         more = f", and {plural(left, 'more job')}" if left > 0 else ""
         what = f"{plural(len(jobs), 'job')} of yours run on this node."
         raise UsageError(what, "A verdict is on one job.", f"Choose one: {listed}{more}.")
+    owner = None if number is None else _owner(number)
+    if owner not in (None, user) and user != 0:
+        raise UsageError(
+            f"Process {number} belongs to another user.",
+            "Only that user and root can read its environment and its stack. All that can be read "
+            f"is its state: {_state(number or 0)}.",
+            f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
+        )
+    if unread := _unread_programs(user):
+        pids = listing([str(pid) for pid in unread[:MAX_LISTED]])
+        raise UsageError(
+            f"The environment of {plural(len(unread), 'process')} that may be ranks can't be read.",
+            f"The kernel denies it, also to their user: {pids}.",
+            "Run this as root on the host, or give the container the capability SYS_PTRACE.",
+        )
     if number is None:
         raise UsageError(
             "No job of yours runs on this node.",
             "No process began with RANK and MASTER_PORT, and none are ranks of mp.spawn that have "
             "connected to each other.",
-            "Name the process that started the ranks: --job PID.",
+            "Name the process that started the ranks, also of another user: --job PID.",
         )
-    owner = _owner(number)
-    if owner not in (None, user) and user != 0:
-        raise UsageError(
-            f"Process {number} belongs to another user.",
-            "Only that user and root can read its environment and its stack. All that can be read "
-            f"is its state: {_state(number)}.",
-            f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
-        )
+    whose = "" if user == 0 else " of yours"
+    sudo = f" Of another user: sudo distdemo postmortem --live --job {number}." if whose else ""
     raise UsageError(
-        f"There is no job {number} on this node.",
+        f"There is no job {number}{whose} on this node.",
         "It is neither the MASTER_PORT of ranks, nor a rank, nor a process that started ranks.",
-        "Leave out --job to see the jobs.",
+        f"Leave out --job to see the jobs.{sudo}",
     )
 
 
@@ -162,6 +178,7 @@ def is_python(pid: int) -> bool:
     with suppress(OSError):
         if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
             return True
+    with suppress(OSError):  # some kernels hide only the one above
         return _TORCH in Path(f"/proc/{pid}/maps").read_text(errors="replace")
     return False
 
@@ -180,16 +197,36 @@ def _read_process(pid: int) -> Process:
 
 
 def _owner(pid: int) -> int | None:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}").stat().st_uid
-    return None
+    """Return the user of a process. Its folder is root's if the process can't be traced."""
+    words = _status(pid, "Uid").split()
+    return int(words[1]) if len(words) > 1 else None  # the effective one
 
 
 def _state(pid: int) -> str:
+    return _status(pid, "State") or "ended"
+
+
+def _status(pid: int, name: str) -> str:
+    """Return a field of a process's status; empty if it has ended."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-        return next(line.split("\t")[-1] for line in lines if line.startswith("State:"))
-    return "ended"
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith(name + ":"))
+    return ""
+
+
+def _unread_programs(user: int) -> list[int]:
+    """Return this user's processes, or root's all, whose Python's environment the kernel hides."""
+    found = []
+    others = {int(name) for name in os.listdir("/proc") if name.isdecimal()} - {os.getpid()}
+    for pid in sorted(others):
+        with suppress(OSError):
+            try:
+                Path(f"/proc/{pid}/environ").open("rb").close()
+            except PermissionError:
+                words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+                if _PYTHON.search(words[0]) and user in (0, _owner(pid)):
+                    found.append(pid)
+    return found
 
 
 # ------------------------------------------------------------------------- started by a launcher
@@ -253,8 +290,8 @@ def _key(process: Process) -> tuple[str, str, int] | None:
 def _spawned_jobs(processes: Mapping[int, Process]) -> Iterator[LiveJob]:
     """Yield the jobs whose ranks are children of one process and connected to each other."""
     for parent, children in _families(processes).items():
-        sockets = {child.pid: _sockets(child.pid) for child in children}
-        inherited = _sockets(parent)
+        sockets = {child.pid: sockets_of(child.pid) for child in children}
+        inherited = sockets_of(parent)
         table = _connections(children[0].pid)
         own = {pid: [table[i] for i in s - inherited if i in table] for pid, s in sockets.items()}
         ends = {(end.local, end.remote): pid for pid, found in own.items() for end in found}
@@ -323,7 +360,7 @@ class _Socket:
         return self.local.rpartition(":")[2]
 
 
-def _sockets(pid: int) -> set[str]:
+def sockets_of(pid: int) -> set[str]:
     """Return the inodes of a process's sockets."""
     inodes = set()
     with suppress(OSError):
@@ -347,3 +384,17 @@ def _connections(pid: int) -> dict[str, _Socket]:
                 local, remote = (word.removeprefix(_V4_MAPPED) for word in words[1:3])
                 found[words[9]] = _Socket(local, remote, words[3])
     return found
+
+
+def listeners(pid: int) -> dict[str, tuple[str, int]]:
+    """Return where sockets of a process's network namespace listen: address and port, by inode."""
+    table = _connections(pid)
+    return {inode: _address(end.local) for inode, end in table.items() if end.state == LISTENS}
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return the address and port that ``0100007F:1F90`` stands for."""
+    digits, _, port = text.rpartition(":")
+    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words)), int(port, 16)

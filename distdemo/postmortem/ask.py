@@ -1,0 +1,298 @@
+"""Ask what makes the ranks of a job answer: debug servers, NCCL's pipes for dumps, and NCCL RAS.
+
+Only what belongs to the ranks' own processes on this node is asked, as ``/proc`` shows it. Nothing
+is stopped. An answer may come from anyone: its size and time are limited, and only the reader of
+files decodes it.
+
+Sources: torch/csrc/distributed/c10d/control_plane/WorkerServer.cpp, FlightRecorder.hpp,
+ProcessGroupNCCL.hpp (``DumpPipe``); NCCL's user guide, "RAS", and src/ras/client_support.cc.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distdemo.files import MAX_BYTES, read_file
+from distdemo.launcher.verdict import ranks_of
+from distdemo.postmortem.pickles import is_pickle
+from distdemo.postmortem.processes import LiveJob, Process, listeners, sockets_of
+
+LIMIT_S = 15.0  # for each kind of source; a rank's first dump takes up to 5 s
+POLL_S = 0.2
+AT_ONCE = 64  # ranks that are asked at the same time
+SERVER_THREAD = "pt_workerserver"
+"""Name of the thread of a debug server, as torch sets it."""
+RECORDERS = ("dump_nccl_trace_pickle", "fr_trace_json")
+"""Requests for the calls of a rank: over NCCL, with lines; and over others, without."""
+CALL = b"profiling_name"
+"""Text that a dump with calls has."""
+RAS_PORT = 28028
+RAS_REQUEST = b"CLIENT PROTOCOL 2\nTIMEOUT 5\nSET FORMAT JSON\nVERBOSE STATUS\n"
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+NONE = "none"
+ANSWERED = "answered"
+SILENT = f"no answer within {LIMIT_S:g} s"
+NEXT_TIME = (
+    "Nothing can be asked. Next time, call torch.distributed.debug.start_debug_server() in the "
+    f"program; with NCCL, export {PIPE}=$PWD/dumps/pipe_ {PREFIXES[0]}=$PWD/dumps/rank_."
+)
+Source = Callable[[LiveJob, int, float], bytes | str]
+"""Function that returns the answer of a rank, or why there is none."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """Answers of a job.
+
+    Attributes:
+        files: Content of the files that the answers make, by name.
+        notes: What answered, a line for each kind of source that was asked.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def can_answer(job: LiveJob) -> bool:
+    """Return True if a rank has a debug server or a pipe for dumps."""
+    return any(_has_server(p.pid) or p.variables.get(PIPE) for p in job.ranks.values())
+
+
+def ask(job: LiveJob, host: str) -> Answers:
+    """Return the calls of the ranks on this node.
+
+    Each kind of source is asked only for the ranks that none before has answered for.
+    """
+    answers = Answers()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, source in (("Debug servers", _serve), ("NCCL's pipes for dumps", _dump)):
+            asked = [rank for rank in job.ranks if f"rank_{rank}" not in answers.files]
+            deadline = time.monotonic() + LIMIT_S
+            tasks = {r: pool.submit(_answer, source, job, r, deadline) for r in asked}
+            results = {rank: task.result() for rank, task in tasks.items()}
+            dumps = {rank: dump for rank, dump in results.items() if isinstance(dump, bytes)}
+            answers.files |= {f"rank_{rank}": dump for rank, dump in dumps.items()}
+            answers.notes += _note(name, results)
+    if not answers.files:
+        first = next(iter(job.ranks))
+        ras = _answer(_report, job, first, time.monotonic() + LIMIT_S)
+        answers.notes.append(f"NCCL RAS: {ras if isinstance(ras, str) else ANSWERED}.")
+        answers.files |= {f"ras-{host}.json": ras} if isinstance(ras, bytes) else {}
+    if all(note.endswith(f": {NONE}.") for note in answers.notes):
+        answers.notes = [NEXT_TIME]
+    return answers
+
+
+def _note(name: str, results: dict[int, bytes | str]) -> Iterator[str]:
+    """Yield which ranks answered, as ``Debug servers: answered (ranks 0, 2), none (rank 1)``."""
+    texts = {rank: r if isinstance(r, str) else ANSWERED for rank, r in results.items()}
+    kinds = [*dict.fromkeys(texts.values())]
+    of = {kind: tuple(rank for rank, text in texts.items() if text == kind) for kind in kinds}
+    if kinds == [NONE]:
+        yield f"{name}: {NONE}."
+    elif kinds:
+        yield f"{name}: {', '.join(f'{k} ({ranks_of(of[k]).lower()})' for k in kinds)}."
+
+
+def _answer(source: Source, job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the answer of a source, or why there is none."""
+    try:
+        return source(job, rank, deadline)
+    except TimeoutError:
+        return SILENT
+    except OSError as error:
+        return f"{error.strerror or error}".lower()
+    except ValueError as error:
+        return str(error)
+
+
+def _exchange(address: tuple[str, int], request: bytes, deadline: float) -> bytes:
+    """Return what a server sends until it closes the connection.
+
+    Raises:
+        OSError: It can't be reached, or takes too long.
+        ValueError: It sends too much.
+    """
+    answer = bytearray()
+    with socket.create_connection(address, _left(deadline)) as link:
+        link.sendall(request)
+        while True:
+            link.settimeout(_left(deadline))
+            data = link.recv(1 << 16)
+            if not data:
+                return bytes(answer)
+            answer += data
+            if len(answer) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES >> 20} MiB")
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds that are left, at least a millisecond: 0 would mean not to wait."""
+    return max(0.001, deadline - time.monotonic())
+
+
+def _is_here(pid: int) -> bool:
+    """Return True if a process has this process's network."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    return False
+
+
+# ------------------------------------------------------------------------------- debug servers
+
+
+def _serve(job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the calls that a rank's debug server has, or why there are none.
+
+    The server listens on all addresses, and its port is only in the job's store. The rank's own
+    port for this store isn't tried.
+    """
+    process = job.ranks[rank]
+    if not _has_server(process.pid):
+        return NONE
+    if not _is_here(process.pid):
+        return "in another network namespace"
+    own = sockets_of(process.pid)
+    ends = [end for inode, end in listeners(process.pid).items() if inode in own]
+    stores = {job.port, process.number("MASTER_PORT")}
+    ports = [port for address, port in ends if address == "::" and port not in stores]
+    for port in ports:
+        if b"torch.distributed.WorkerServer" in _request(port, "GET /", deadline):
+            dumps = (_request(port, f"POST /handler/{name}", deadline) for name in RECORDERS)
+            dump = b""
+            for dump in dumps:
+                if CALL in dump:
+                    break
+            return dump or "no flight recorder"
+    return NONE
+
+
+def _has_server(pid: int) -> bool:
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                if (thread / "comm").read_text(errors="replace").strip() == SERVER_THREAD:
+                    return True
+    return False
+
+
+def _request(port: int, line: str, deadline: float) -> bytes:
+    """Return the body of an answer over HTTP; empty if the server doesn't know the request.
+
+    Raises:
+        OSError: The server can't be reached, or takes too long.
+        ValueError: It sends too much, or something else.
+    """
+    request = f"{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    answer = _exchange(("127.0.0.1", port), request.encode(), deadline)
+    head, blank, body = answer.partition(b"\r\n\r\n")
+    words = head.split(maxsplit=2)
+    if not blank or len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+        raise ValueError("no answer over HTTP")
+    if words[1] == b"404":
+        return b""
+    if words[1] != b"200":
+        raise ValueError(f"status {words[1][:9].decode(errors='replace')} over HTTP")
+    return body
+
+
+# ----------------------------------------------------------------------- NCCL's pipes for dumps
+
+
+def _dump(job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the dump that a rank writes when something is written into its pipe, or why not.
+
+    The pipe is the one that the rank has open. The names of pipe and dump are in the environment of
+    the process, so only processes of this user are asked: those of others could name any file.
+    """
+    process = job.ranks[rank]
+    stem = process.variables.get(PIPE)
+    if not stem:
+        return NONE
+    if process.user != os.geteuid():
+        return "another user's"
+    prefixes = [process.variables[name] for name in PREFIXES if process.variables.get(name)]
+    if not prefixes:
+        return f"{PREFIXES[0]} isn't set"
+    pipe = _open_pipe(process.pid, f"{stem}{rank}.pipe")
+    if pipe is None:
+        return "not open"
+    paths = [_inside(process, f"{prefix}{rank}") for prefix in prefixes]
+    before = {path: _version(path) for path in paths}
+    with os.fdopen(pipe, "wb", buffering=0) as file:
+        file.write(b"1\n")
+    seen = before
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        last, seen = seen, {path: _version(path) for path in paths}
+        for path in paths:
+            if seen[path] and seen[path] == last[path] != before[path]:
+                with suppress(OSError, ValueError):
+                    data = read_file(path)
+                    if is_pickle(data[:2]) and data.endswith(b"."):  # written completely
+                        return data
+    return SILENT
+
+
+def _open_pipe(pid: int, name: str) -> int | None:
+    """Return a descriptor for writing of the named pipe that a process has open, or None."""
+    with suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            place = f"/proc/{pid}/fd/{fd}"
+            with suppress(OSError):
+                if Path(os.readlink(place)).name != Path(name).name:  # noqa: PTH115 - a text
+                    continue
+                pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+                if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+                    return pipe
+                os.close(pipe)
+    return None
+
+
+def _inside(process: Process, path: str) -> Path:
+    """Return the path of a file that a process names, which may be in a container."""
+    place = "root" if os.path.isabs(path) else "cwd"  # noqa: PTH117 - a text
+    return Path(f"/proc/{process.pid}/{place}/{path.lstrip('/')}")
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written; None if there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+    return None
+
+
+# ------------------------------------------------------------------------------------- NCCL RAS
+
+
+def _report(job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the report of NCCL RAS as JSON, or why there is none.
+
+    Ranks of several jobs on a node may share the port, so it must be this job's alone.
+    """
+    process = job.ranks[rank]
+    digits = process.variables.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
+    port = int(digits) if digits.isdecimal() else RAS_PORT
+    ends = {inode: end for inode, end in listeners(process.pid).items() if end[1] == port}
+    own = {inode for each in job.ranks.values() for inode in sockets_of(each.pid)}
+    if not own.intersection(ends):
+        return NONE
+    if not own.issuperset(ends):
+        return f"another job listens on port {port}, too"
+    if not _is_here(process.pid):
+        return "in another network namespace"
+    answer = _exchange(next(iter(ends.values())), RAS_REQUEST, deadline)
+    start = answer.find(b"\n{")
+    if not answer.startswith(b"SERVER PROTOCOL ") or start < 0:
+        return "no JSON, which NCCL 2.28.7 and newer have"
+    return answer[start + 1 :]
