@@ -27,6 +27,7 @@ class JobGroup:
 
     Attributes:
         members: Global ranks in group order; if no file has them, the ranks that called it.
+        is_inferred: True if no file has the members.
         first: Number of the first known call, by rank.
         reached: Number of the last call, by rank; 0 for a member whose dump has no call.
         agreed: Number of calls that all ranks with calls have made.
@@ -42,12 +43,15 @@ class JobGroup:
     agreed: int = 0
     begin: int = 0
     completed: int = 0
+    is_inferred: bool = False
 
     def __str__(self) -> str:
         """Return ``the default group``, or ``group "tp" [0-3]``."""
         if self.id.is_default:
             return "the default group"
         desc = "" if self.id.desc in ("", "undefined") else f'"{self.id.desc}" '
+        if self.is_inferred:
+            return f"group {desc or self.id.name}".rstrip()
         return f"group {desc}[{ranks_text(self.members)}]"
 
 
@@ -112,6 +116,7 @@ class Job:
             if not group.members:
                 everyone = range(self.world_size) if group.id.is_default else sorted(group.reached)
                 group.members = tuple(everyone)
+                group.is_inferred = not group.id.is_default
             for rank, calls in self.calls.items():
                 if calls.is_dump and rank in group.members:
                     group.reached.setdefault(rank, 0)
