@@ -159,9 +159,11 @@ def _serve(job: LiveJob, rank: int, deadline: float) -> bytes | str:
     process = job.ranks[rank]
     if not _has_server(process.pid):
         return NONE
+    own = sockets_of(process.pid)
+    if not own:
+        return "ports can't be read"
     if not _is_here(process.pid):
         return "in another network namespace"
-    own = sockets_of(process.pid)
     ends = [end for inode, end in listeners(process.pid).items() if inode in own]
     stores = {job.port, process.number("MASTER_PORT")}
     ports = [port for address, port in ends if address == "::" and port not in stores]

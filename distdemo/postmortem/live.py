@@ -274,7 +274,7 @@ class LiveView:
         if not waiting:
             return "no rank waits for another one in torch.distributed"
         count = "all " + plural(len(waiting), "rank") if len(waiting) > 1 else "the only rank"
-        if len(waiting) < len(self.ranks):
+        if len(waiting) < self.world_size:
             count = ranks_of(tuple(rank.rank for rank in waiting)).lower()
         lines = {str(_call(rank).source_line or SourceLine()) for rank in waiting}
         where = f"at {lines.pop()}" if len(lines) == 1 else "in calls that may belong together"
