@@ -78,7 +78,7 @@ def postmortem(session: Session, options: PostmortemOptions) -> Result:
 
     job = choose_job(options.job)
     answers = ask(job, socket.gethostname()) if options.ask else Answers()
-    node = look(job, needs_stacks=not answers.files)
+    node = look(job, needs_stacks=not answers.files, notes=answers.notes)
     with TemporaryDirectory(prefix="distdemo-") as temporary:
         for name, content in answers.files.items():
             Path(temporary, name).write_bytes(content)

@@ -83,12 +83,13 @@ UNREAD: dict[Unread, tuple[str, str]] = {
 """Reasons why a stack can't be read, in words, and what to do."""
 
 
-def look(job: LiveJob, *, needs_stacks: bool = True) -> LiveNode:
+def look(job: LiveJob, *, needs_stacks: bool = True, notes: Sequence[str] = ()) -> LiveNode:
     """Return where the ranks of a job on this node are.
 
     Args:
         job: The job.
         needs_stacks: False if there are files of the job, which say more.
+        notes: What else was tried, for the error.
 
     Raises:
         UsageError: No stack can be read.
@@ -100,14 +101,11 @@ def look(job: LiveJob, *, needs_stacks: bool = True) -> LiveNode:
         why, hint = _why_unread(unread[0]), UNREAD[unread[0].unread][1]
         rows = "; ".join(f"{ranks_of(row.ranks).lower()} {row.did}" for row in rows_of(ranks))
         numbers = ranks_of(tuple(rank.rank for rank in ranks)).lower()
-        known = any(rank.main.waits_for for rank in ranks)
-        raise UsageError(
-            f"The stacks of {numbers} can't be read: {why}.",
-            f"All that could be read is what the kernel says: {rows}."
-            if known
-            else "The kernel doesn't say what they wait for, either.",
-            hint,
-        )
+        known = f"All that could be read is what the kernel says: {rows}."
+        if not any(rank.main.waits_for for rank in ranks):
+            known = "The kernel doesn't say what they wait for, either."
+        what = f"The stacks of {numbers} can't be read: {why}."
+        raise UsageError(what, " ".join((known, *notes)), hint)
     return LiveNode(1, host, job.name, job.world_size, ranks, job.gone, job.is_ordered)
 
 
