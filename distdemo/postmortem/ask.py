@@ -14,8 +14,8 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,13 +74,10 @@ def ask(job: LiveJob, host: str) -> Answers:
     """
     answers = Answers()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, source in (("Debug servers", _serve), ("NCCL's pipes for dumps", _dump)):
+        for name, source in (("Debug servers", _calls), ("NCCL's pipes for dumps", _dump)):
             asked = [rank for rank in job.ranks if f"rank_{rank}" not in answers.files]
-            deadline = time.monotonic() + LIMIT_S
-            tasks = {r: pool.submit(_answer, source, job, r, deadline) for r in asked}
-            results = {rank: task.result() for rank, task in tasks.items()}
-            dumps = {rank: dump for rank, dump in results.items() if isinstance(dump, bytes)}
-            answers.files |= {f"rank_{rank}": dump for rank, dump in dumps.items()}
+            results = _ask_each(pool, source, job, asked)
+            answers.files |= _files("rank_{}", results)
             answers.notes += _note(name, results)
     if not answers.files:
         first = next(iter(job.ranks))
@@ -90,6 +87,25 @@ def ask(job: LiveJob, host: str) -> Answers:
     if all(note.endswith(f": {NONE}.") for note in answers.notes):
         answers.notes = [NEXT_TIME]
     return answers
+
+
+def ask_stacks(job: LiveJob, ranks: Sequence[int]) -> dict[str, bytes]:
+    """Return files with the stacks of these ranks, as far as debug servers tell them."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return _files("stack_rank_{}.txt", _ask_each(pool, _stack, job, ranks))
+
+
+def _ask_each(
+    pool: Executor, source: Source, job: LiveJob, ranks: Sequence[int]
+) -> dict[int, bytes | str]:
+    """Return the answer of each rank, or why there is none."""
+    deadline = time.monotonic() + LIMIT_S
+    tasks = {rank: pool.submit(_answer, source, job, rank, deadline) for rank in ranks}
+    return {rank: task.result() for rank, task in tasks.items()}
+
+
+def _files(name: str, results: dict[int, bytes | str]) -> dict[str, bytes]:
+    return {name.format(rank): r for rank, r in results.items() if isinstance(r, bytes)}
 
 
 def _note(name: str, results: dict[int, bytes | str]) -> Iterator[str]:
@@ -150,32 +166,48 @@ def _is_here(pid: int) -> bool:
 # ------------------------------------------------------------------------------- debug servers
 
 
-def _serve(job: LiveJob, rank: int, deadline: float) -> bytes | str:
-    """Return the calls that a rank's debug server has, or why there are none.
+def _calls(job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the calls that a rank's debug server has, or why there are none."""
+    port = _server(job, rank, deadline)
+    dump = b""
+    for name in RECORDERS:
+        dump = _request(port, f"POST /handler/{name}", deadline)
+        if CALL in dump:
+            break
+    return dump or "no flight recorder"
 
-    The server listens on all addresses, and its port is only in the job's store. The rank's own
-    port for this store isn't tried.
+
+def _stack(job: LiveJob, rank: int, deadline: float) -> bytes | str:
+    """Return the stacks of a rank's threads by its debug server, as faulthandler writes them."""
+    port = _server(job, rank, deadline)
+    return _request(port, "POST /handler/dump_traceback", deadline) or "no stacks"
+
+
+def _server(job: LiveJob, rank: int, deadline: float) -> int:
+    """Return the port of a rank's debug server.
+
+    It listens on all addresses, and its port is only in the job's store, whose own port isn't
+    tried.
+
+    Raises:
+        OSError: It can't be reached, or takes too long.
+        ValueError: There is none.
     """
     process = job.ranks[rank]
     if not _has_server(process.pid):
-        return NONE
+        raise ValueError(NONE)
     own = sockets_of(process.pid)
     if not own:
-        return "ports can't be read"
+        raise ValueError("ports can't be read")
     if not _is_here(process.pid):
-        return "in another network namespace"
+        raise ValueError("in another network namespace")
     ends = [end for inode, end in listeners(process.pid).items() if inode in own]
     stores = {job.port, process.number("MASTER_PORT")}
     ports = [port for address, port in ends if address == "::" and port not in stores]
     for port in ports:
         if b"torch.distributed.WorkerServer" in _request(port, "GET /", deadline):
-            dumps = (_request(port, f"POST /handler/{name}", deadline) for name in RECORDERS)
-            dump = b""
-            for dump in dumps:
-                if CALL in dump:
-                    break
-            return dump or "no flight recorder"
-    return NONE
+            return port
+    raise ValueError(NONE)
 
 
 def _has_server(pid: int) -> bool:

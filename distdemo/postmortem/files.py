@@ -111,7 +111,10 @@ class _Contents:
         for _, log in self.logs if calls else ():
             log.calls = {rank: known for rank, known in log.calls.items() if not known.is_dump}
         for rank, stack in read_stacks(self._stacks).items():
-            calls.setdefault(rank, RankCalls() if self.dumps else stack).line = stack.line
+            known = calls.setdefault(rank, RankCalls() if self.dumps else stack)
+            known.line = stack.line
+            for made in stack.calls:
+                known.add_line(made.call.op, made.call.source_line)
         for live_rank in (rank for node in self.nodes for rank in node.ranks):
             if live_rank.rank in calls:
                 live.add_lines(calls[live_rank.rank], live_rank)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shown import merged
@@ -290,14 +290,10 @@ def _call(rank: LiveRank) -> LiveThread:
 
 def add_lines(calls: RankCalls, rank: LiveRank) -> None:
     """Add the lines of a rank's stack to its calls: where it is, and where it made the last one."""
-    calls.line = rank.main.source_line
+    calls.line = rank.main.source_line or calls.line
     here = _call(rank)
-    if not calls.calls or here.waits_for != "ranks" or not here.source_line:
-        return
-    last = calls.calls[-1]
-    if not last.call.source_line.line and here.what in (last.call.op, "backward()"):
-        call = replace(last.call, source_line=here.source_line)
-        calls.calls[-1] = last._replace(call=call)
+    if here.waits_for == "ranks" and here.source_line:
+        calls.add_line(here.what, here.source_line)
 
 
 def _why_unread(rank: LiveRank) -> str:
