@@ -72,13 +72,16 @@ def postmortem(session: Session, options: PostmortemOptions) -> Result:
     view = partial(postmortem_view, calls=options.calls)
     if not options.live:
         return Result(examine(options.files or (), options.excluded or ()), view)
-    from distdemo.postmortem.ask import Answers, ask, ask_stacks, can_answer
+    from distdemo.postmortem.ask import Answers, ask, ask_again, ask_stacks, can_answer
     from distdemo.postmortem.live import look
     from distdemo.postmortem.processes import choose_job
 
     job = choose_job(options.job)
     answers = ask(job, socket.gethostname()) if options.ask else Answers()
     node = look(job, needs_stacks=not answers.files, notes=answers.notes)
+    moved = ask_again(job, answers)
+    ranks = [replace(rank, moved=rank.moved or rank.rank in moved) for rank in node.ranks]
+    node = replace(node, ranks=tuple(ranks))
     if answers.files and (unread := [rank.rank for rank in node.ranks if rank.unread]):
         answers.files |= ask_stacks(job, unread)
     with TemporaryDirectory(prefix="distdemo-") as temporary:

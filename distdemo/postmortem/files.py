@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -212,14 +213,20 @@ def _hint(names: Sequence[str]) -> str:
 def _findings(job: Job, view: LiveView) -> tuple[Finding, ...]:
     """Return the findings by the calls of the ranks, and by their stacks if calls name no rank.
 
-    Ranks that run were not at their calls at the same time, so none is behind. Ranks of other nodes
-    than those that were looked at aren't absent.
+    Ranks of a job that isn't hung were asked at different moments, so none is behind. Ranks of
+    nodes that weren't looked at aren't absent.
     """
     by_calls = verdict.find(job)
     if not view.nodes:
         return tuple(by_calls)
-    if view.moved:
-        by_calls = [f for f in by_calls if f.kind not in (*WAITING, "stuck")]
+    if view.moved or view.is_running:
+        by_calls = [finding for finding in by_calls if finding.kind not in (*WAITING, "stuck")]
+    by_calls = [
+        replace(finding, rule=f"{finding.rule} {live.TAKES_LONG}")
+        if finding.kind == "stuck"
+        else finding
+        for finding in by_calls
+    ]
     vague = [finding for finding in by_calls if finding.kind in WAITING]
     sure = [finding for finding in by_calls if finding not in vague]
     vague = [finding for finding in vague if not {*finding.ranks} & {*view.unseen}]

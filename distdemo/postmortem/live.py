@@ -49,7 +49,7 @@ WAITS: dict[WaitsFor, str] = {
     "nothing": "running",
 }
 """Activity of a thread, in words."""
-TAKES_LONG = "A stack is of one moment: a rank that only takes long may still come."
+TAKES_LONG = "All this is of one moment: a rank that only takes long may still come."
 OTHER_CALL = (
     "Ranks may be in different calls if these are on different groups, which stacks don't show; "
     "a recorder does."
@@ -185,6 +185,11 @@ class LiveView:
         """Number of ranks; that of the ranks seen if no node knows it."""
         seen = [rank.rank + 1 for rank in self.ranks]
         return max([*seen, *(node.world_size for node in self.nodes)], default=0)
+
+    @property
+    def is_running(self) -> bool:
+        """True if all ranks run or sleep, as far as is known: none is blocked."""
+        return all(_call(rank).waits_for in ("nothing", "sleep") for rank in self.ranks)
 
     @property
     def waiting(self) -> list[LiveRank]:

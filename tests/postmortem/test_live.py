@@ -476,6 +476,11 @@ def test_calls_in_dumps_decide_before_stacks(tmp_path: Path) -> None:
     (finding,) = judge_files([str(tmp_path)], here=here).findings
     assert finding.what == "Rank 2 has not made call 2 of the default group, all_gather."
     assert str(finding.rows[-1].source_line) == "train.py:30 in step"
+    moved = node(replace(ranks[0], moved=True), *ranks[1:])
+    running = node(*(replace(rank, main=replace(rank.main, waits_for="nothing")) for rank in ranks))
+    for here in (moved, running):  # its ranks wrote their dumps at different moments
+        report = judge_files([str(tmp_path)], here=here)
+        assert (report.findings, bool(report.stopped)) == ((), True)
 
 
 def shown(ranks: list[LiveRank], name: str, folder: Path) -> None:
