@@ -93,6 +93,7 @@ TABLE = (
     Word("--json", "--format=json", kind="option"),
     Word("--no-sanitize", "--sanitize=off", kind="option"),
     Word("--standalone", "--launcher=local", kind="option"),
+    Word("--pid, --attach", "--job", kind="option"),
     Word("--numel, --elements, --count, --size", "--shape", kind="option"),
     Word("--iterations, --repeat", "--iters", kind="option"),
     Word("--ranks, --num-ranks, --processes, --workers", "-n", kind="similar"),
@@ -293,7 +294,14 @@ TABLE = (
         "@pytest.mark.ranks(4) runs a test on four ranks.",
     ),
     Word(
-        "bug, bugs, pitfalls, wrong, hang, hangs, stuck, deadlock, race, races",
+        "hang, hangs, hanging, hung, stuck, freeze, frozen, blocked, attach, live, pid, py-spy, "
+        "pystack, gdb, strace, ncclras, debug-server",
+        "distdemo postmortem --live",
+        "postmortem --live names the rank and line of a job that hangs now; mistakes shows common "
+        "bugs.",
+    ),
+    Word(
+        "bug, bugs, pitfalls, wrong, deadlock, race, races",
         "distdemo mistakes",
         "mistakes runs common bugs; run names the rank and line in your own program.",
     ),

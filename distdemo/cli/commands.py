@@ -36,7 +36,7 @@ PANELS: dict[str, dict[str, str]] = {
     PROGRAM: {
         "run": "Run your program on every rank; name the line that hangs it.",
         "parity": "Compare your program on one rank and on N, tensor by tensor.",
-        "postmortem": "Find the rank and line at fault after a hang or a crash.",
+        "postmortem": "Find the rank and line at fault in a hang (--live) or crash.",
     },
     MACHINE: {
         "check": "Verify every operation, form and type, with a report for CI.",

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Collection, Hashable, Sequence
@@ -133,17 +134,49 @@ class Linux(Platform):
 
     def tcp_sockets(self, pids: Collection[int]) -> dict[int, dict[Hashable, TcpSocket]]:
         """Return the sockets by inode, from the table of the first process's network namespace."""
-        table: dict[str, TcpSocket] = {}
-        for name in ("tcp", "tcp6"):
-            for line in _text(f"/proc/{next(iter(pids))}/net/{name}").splitlines()[1:]:
-                words = line.split()
-                local, remote = map(_address, words[1:3])
-                table[words[9]] = TcpSocket(local, remote, words[3] == _LISTENS)
+        table = _tcp(next(iter(pids)))
         sockets: dict[int, dict[Hashable, TcpSocket]] = {}
         for pid in pids:
             inodes = {link[8:-1] for link in _links(pid) if link.startswith("socket:[")}
             sockets[pid] = {inode: table[inode] for inode in inodes & table.keys()}
         return sockets
+
+    def listening(self, pid: int) -> dict[Hashable, tuple[str, int]]:
+        """Return where sockets of the process's network namespace listen, by inode."""
+        return {inode: end.local for inode, end in _tcp(pid).items() if end.listens}
+
+    def shares_network(self, pid: int) -> bool:
+        """Compare the network namespaces."""
+        own, other = (_link(f"/proc/{each}/ns/net") for each in ("self", pid))
+        return other != "" and own == other
+
+    def thread_names(self, pid: int) -> frozenset[str]:
+        """Return the names, of which the kernel keeps 15 characters."""
+        names = set()
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                names.add(_text(f"{task}/comm").strip())
+        return frozenset(names)
+
+    def open_pipe(self, pid: int, name: str) -> int | None:
+        """Open the pipe through the process's descriptor, without waiting for its reader."""
+        with suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                place = f"/proc/{pid}/fd/{fd}"
+                if _link(place).rpartition("/")[2] != name:
+                    continue
+                with suppress(OSError):
+                    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+                    pipe = os.open(place, flags)
+                    if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+                        return pipe
+                    os.close(pipe)
+        return None
+
+    def path_of(self, pid: int, path: str) -> str:
+        """Return a path that leads into the process's container, if it has one."""
+        place = "root" if path.startswith("/") else "cwd"
+        return f"/proc/{pid}/{place}/{path.lstrip('/')}"
 
     def thread_state(self, pid: int, tid: int) -> ThreadState:
         """Return the state, the kernel function, the context switches, and the file of a read."""
@@ -275,18 +308,35 @@ def _number(path: str) -> int | None:
 
 def _links(pid: int) -> list[str]:
     """Return what the descriptors of a process lead to."""
-    links = []
     with suppress(OSError):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(OSError):  # it has just been closed
-                links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))  # noqa: PTH115 - a text
-    return links
+        return [_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    return []
+
+
+def _link(path: str) -> str:
+    """Return what a link of the kernel leads to; empty if it is gone."""
+    with suppress(OSError):
+        return os.readlink(path)  # noqa: PTH115 - a text
+    return ""
+
+
+def _tcp(pid: int) -> dict[str, TcpSocket]:
+    """Return the TCP sockets of a process's network namespace, by inode."""
+    table: dict[str, TcpSocket] = {}
+    for name in ("tcp", "tcp6"):
+        for line in _text(f"/proc/{pid}/net/{name}").splitlines()[1:]:
+            words = line.split()
+            local, remote = map(_address, words[1:3])
+            table[words[9]] = TcpSocket(local, remote, words[3] == _LISTENS)
+    return table
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Return the host, as the kernel writes it, and the port of ``0100007F:1F90``."""
+    """Return the host and the port that ``0100007F:1F90`` stands for."""
     host, _, port = text.removeprefix(_V4_MAPPED).partition(":")
-    return host, int(port, 16)
+    words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words)), int(port, 16)
 
 
 def _ticks(fields: Sequence[str]) -> float:

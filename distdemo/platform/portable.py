@@ -68,7 +68,7 @@ class RunningProcess(NamedTuple):
         started: Time of its start, in seconds.
         user: Number of its effective user.
         words: Its command line.
-        environ: Environment that it began with.
+        environ: Environment that it began with; None if the system hides it.
     """
 
     pid: int
@@ -76,11 +76,11 @@ class RunningProcess(NamedTuple):
     started: float
     user: int
     words: tuple[str, ...]
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] | None
 
 
 class TcpSocket(NamedTuple):
-    """TCP socket: both addresses, as host and port, in the system's own notation."""
+    """TCP socket: both addresses, as host and port."""
 
     local: tuple[str, int]
     remote: tuple[str, int]
@@ -221,19 +221,22 @@ class Platform:
         return times
 
     def processes(self) -> Iterator[RunningProcess]:
-        """Yield the processes whose environment can be read."""
+        """Yield the processes whose command line can be read."""
         import psutil
 
         for process in psutil.process_iter():
             # It has ended, is someone else's, or has text that isn't a list of variables.
             with suppress(psutil.Error, OSError, ValueError), process.oneshot():
+                environ = None
+                with suppress(psutil.AccessDenied, PermissionError):
+                    environ = process.environ()
                 yield RunningProcess(
                     process.pid,
                     process.ppid(),
                     process.create_time(),
                     process.uids().effective,
                     tuple(process.cmdline()),
-                    process.environ(),
+                    environ,
                 )
 
     def owner(self, pid: int) -> int | None:
@@ -267,6 +270,34 @@ class Platform:
                     entry = TcpSocket(local, remote, end.status == psutil.CONN_LISTEN)
                     own[entry] = entry
         return sockets
+
+    def listening(self, pid: int) -> dict[Hashable, tuple[str, int]]:
+        """Return where a process's network is listened on, also by others, by the keys above.
+
+        Empty if the system doesn't list what others have.
+        """
+        return {}
+
+    def shares_network(self, pid: int) -> bool:
+        """Return True if a process has the network of this one."""
+        return True
+
+    def thread_names(self, pid: int) -> frozenset[str]:
+        """Return the names of a process's threads; empty if the system has none."""
+        return frozenset()
+
+    def open_pipe(self, pid: int, name: str) -> int | None:
+        """Return a descriptor for writing of the named pipe that a process has open, or None.
+
+        Args:
+            pid: The process.
+            name: File name of the pipe.
+        """
+        return None
+
+    def path_of(self, pid: int, path: str) -> str:
+        """Return this process's path of a file that another one names, or an empty text."""
+        return path if os.path.isabs(path) else ""  # noqa: PTH117 - pathlib is slow to import
 
     def thread_state(self, pid: int, tid: int) -> ThreadState:
         """Return what the kernel says of a thread, as far as it can be read."""

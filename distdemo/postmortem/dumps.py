@@ -115,6 +115,8 @@ class _Reader:
                 self.dump.groups.append(GroupId(name, text_of(group["desc"]), self._members[name]))
         is_only = len(typed(data.get("pg_status") or {}, dict)) == 1
         self._unnamed = self._members.get("", ()) if is_only else ()  # gloo leaves out the names
+        if "pg_status" in data:
+            data.setdefault("entries", [])  # JSON without calls leaves them out
         entries = typed(data["entries"], list)
         if len(entries) > MAX_CALLS:
             raise ValueError(f"it has more than {MAX_CALLS:,} calls")

@@ -12,10 +12,12 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from distdemo.calls.note_files import compare_recordings, rank_of
+from distdemo.calls.records import Finding
 from distdemo.errors import UsageError
 from distdemo.files import limit_memory, open_file, read_file
 from distdemo.launcher import helper
@@ -34,6 +36,8 @@ from distdemo.view.format import plural, some
 MAX_TEXT = 500  # characters of the reason why a file can't be used
 MAX_REASONS = 3  # in an error
 HEAD_BYTES = 4096
+WAITING = ("absent", "slow")
+"""Kinds of findings on calls that ranks wait in, which name no rank that made a mistake."""
 MAX_GAP_NS = 600 * 10**9  # between the last call of a rank and the first of another one
 _LOG_NAME = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
 _RANK = re.compile(r"(?<!node)(?<!node[-_.])rank[-_.]?(\d{1,5})", re.IGNORECASE)
@@ -100,13 +104,21 @@ class _Contents:
         return list(unknown)
 
     def calls(self) -> dict[int, RankCalls]:
-        """Return the calls of each rank, and the line of its stack."""
+        """Return the calls of each rank, and the line of its stack.
+
+        RAS has other names for the groups: its calls count only if there are no dumps.
+        """
         calls = dict(self.dumps.values())
+        for _, log in self.logs if calls else ():
+            log.calls = {rank: known for rank, known in log.calls.items() if not known.is_dump}
         for rank, stack in read_stacks(self._stacks).items():
-            calls.setdefault(rank, RankCalls() if self.dumps else stack).line = stack.line
+            known = calls.setdefault(rank, RankCalls() if self.dumps else stack)
+            known.line = stack.line
+            for made in stack.calls:
+                known.add_line(made.call.op, made.call.source_line)
         for live_rank in (rank for node in self.nodes for rank in node.ranks):
             if live_rank.rank in calls:
-                calls[live_rank.rank].line = live_rank.main.source_line
+                live.add_lines(calls[live_rank.rank], live_rank)
         return calls
 
 
@@ -134,7 +146,7 @@ def judge_files(
         raise UsageError(
             f"{source} has no files.",
             "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
-            "Name the folder or the files.",
+            _hint(names),
         )
     skipped: dict[str, list[str]] = {}
     recordings = [path for path in files if rank_of(path) >= 0]
@@ -168,14 +180,15 @@ def judge_files(
         raise UsageError(f"{source} has nothing that can be used.", why, "Try another folder.")
     view = LiveView(contents.nodes)
     view.check()
-    job = Job(contents.calls(), contents.logs, has_unknown_ranks=bool(unknown))
+    calls, is_open = contents.calls(), bool(unknown)
+    job = Job(calls, contents.logs, has_unknown_ranks=is_open, world_size=view.world_size)
     if unknown:
         notes.append(f"The ranks that wrote {some([*map(_short, unknown)])} are unknown.")
-    findings = tuple(verdict.find(job)) or tuple(view.findings())
+    findings = _findings(job, view)
     absent = tuple(sorted(set(range(job.world_size)) - job.calls.keys())) if job.calls else ()
     backends = (f"{calls.backend} {calls.library}".strip() for calls in job.calls.values())
     return Postmortem(
-        source or view.job,
+        view.job if here else source,
         max(job.world_size, view.world_size),
         tuple(plural(count, kind) for kind, count in counts.items() if count),
         tuple(dict.fromkeys(filter(None, backends))),
@@ -184,14 +197,46 @@ def judge_files(
         job.judge.calls(),
         findings,
         tuple(job.judge.warnings()),
-        stopped="" if findings else view.stopped() if view.nodes else _stopped(job, absent),
+        stopped="" if findings else _stopped(job, absent, view),
         has_recorder=bool(job.calls),
         live=view.ranks,
     )
 
 
-def _stopped(job: Job, absent: tuple[int, ...]) -> str:
+def _hint(names: Sequence[str]) -> str:
+    """Return what to try if names aren't those of files; a number is a process's."""
+    if names[0].isdecimal():
+        return f"Try distdemo postmortem --live --job {names[0]}."
+    return "Name the folder or the files."
+
+
+def _findings(job: Job, view: LiveView) -> tuple[Finding, ...]:
+    """Return the findings by the calls of the ranks, and by their stacks if calls name no rank.
+
+    Ranks of a job that isn't hung were asked at different moments, so none is behind. Ranks of
+    nodes that weren't looked at aren't absent.
+    """
+    by_calls = verdict.find(job)
+    if not view.nodes:
+        return tuple(by_calls)
+    if view.moved or view.is_running:
+        by_calls = [finding for finding in by_calls if finding.kind not in (*WAITING, "stuck")]
+    by_calls = [
+        replace(finding, rule=f"{finding.rule} {live.TAKES_LONG}")
+        if finding.kind == "stuck"
+        else finding
+        for finding in by_calls
+    ]
+    vague = [finding for finding in by_calls if finding.kind in WAITING]
+    sure = [finding for finding in by_calls if finding not in vague]
+    vague = [finding for finding in vague if not {*finding.ranks} & {*view.unseen}]
+    return tuple(sure) or tuple(view.findings()) or tuple(vague)
+
+
+def _stopped(job: Job, absent: tuple[int, ...], view: LiveView) -> str:
     """Return why errors may have been missed, or an empty text."""
+    if view.nodes:
+        return view.stopped(has_calls=any(calls.calls for calls in job.calls.values()))
     if not job.calls:
         return "no recorder ran: the logs name no call"
     if not any(calls.calls for calls in job.calls.values()):

@@ -27,6 +27,7 @@ class JobGroup:
 
     Attributes:
         members: Global ranks in group order; if no file has them, the ranks that called it.
+        is_inferred: True if no file has the members.
         first: Number of the first known call, by rank.
         reached: Number of the last call, by rank; 0 for a member whose dump has no call.
         agreed: Number of calls that all ranks with calls have made.
@@ -42,12 +43,15 @@ class JobGroup:
     agreed: int = 0
     begin: int = 0
     completed: int = 0
+    is_inferred: bool = False
 
     def __str__(self) -> str:
         """Return ``the default group``, or ``group "tp" [0-3]``."""
         if self.id.is_default:
             return "the default group"
         desc = "" if self.id.desc in ("", "undefined") else f'"{self.id.desc}" '
+        if self.is_inferred:
+            return f"group {desc or self.id.name}".rstrip()
         return f"group {desc}[{ranks_text(self.members)}]"
 
 
@@ -58,6 +62,7 @@ class Job:
         dumps: Dump of each rank that left one.
         logs: Logs, each with its rank or None.
         has_unknown_ranks: True if there are logs of ranks that nothing tells.
+        world_size: Number of ranks; 0 if unknown.
 
     Attributes:
         calls: Calls of each rank: those of its dump, or else of its log.
@@ -79,6 +84,7 @@ class Job:
         logs: list[tuple[int | None, Log]],
         *,
         has_unknown_ranks: bool = False,
+        world_size: int = 0,
     ) -> None:
         self.calls = dict(dumps)
         self.ends: dict[int, RankEnd] = {}
@@ -97,7 +103,8 @@ class Job:
             self.first |= log.first
             self.stopped |= log.stopped
             self.calls = log.calls | self.calls
-        self.world_size = self._find_world_size({rank for rank, _ in logs if rank is not None})
+        with_log = {rank for rank, _ in logs if rank is not None}
+        self.world_size = world_size or self._find_world_size(with_log)
         self._groups: dict[tuple[str, tuple[int, ...]], JobGroup] = {}
         for rank, calls in sorted(self.calls.items()):
             for name in {*calls.groups, *(call.group for call in calls.calls)}:
@@ -109,6 +116,7 @@ class Job:
             if not group.members:
                 everyone = range(self.world_size) if group.id.is_default else sorted(group.reached)
                 group.members = tuple(everyone)
+                group.is_inferred = not group.id.is_default
             for rank, calls in self.calls.items():
                 if calls.is_dump and rank in group.members:
                     group.reached.setdefault(rank, 0)

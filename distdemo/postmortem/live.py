@@ -18,8 +18,8 @@ from distdemo.encoding import decode, dumps, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem.processes import MAX_RANKS, choose_job
-from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, Unread, WaitsFor
+from distdemo.postmortem.processes import MAX_RANKS, LiveJob
+from distdemo.postmortem.records import LiveNode, LiveRank, LiveThread, RankCalls, Unread, WaitsFor
 from distdemo.postmortem.stacks import look_at
 from distdemo.view.format import plural, some
 
@@ -49,7 +49,7 @@ WAITS: dict[WaitsFor, str] = {
     "nothing": "running",
 }
 """Activity of a thread, in words."""
-TAKES_LONG = "A stack is of one moment: a rank that only takes long may still come."
+TAKES_LONG = "All this is of one moment: a rank that only takes long may still come."
 OTHER_CALL = (
     "Ranks may be in different calls if these are on different groups, which stacks don't show; "
     "a recorder does."
@@ -83,28 +83,29 @@ UNREAD: dict[Unread, tuple[str, str]] = {
 """Reasons why a stack can't be read, in words, and what to do."""
 
 
-def look(number: int | None = None) -> LiveNode:
+def look(job: LiveJob, *, needs_stacks: bool = True, notes: Sequence[str] = ()) -> LiveNode:
     """Return where the ranks of a job on this node are.
 
     Args:
-        number: Port of its rendezvous or a process of it; None if there is only one job.
+        job: The job.
+        needs_stacks: False if there are files of the job, which say more.
+        notes: What else was tried, for the error.
 
     Raises:
-        UsageError: There is no such job, or several, or no stack can be read.
+        UsageError: No stack can be read.
     """
-    job = choose_job(number)
     host = socket.gethostname()
     ranks = look_at(job, host)
     unread = [rank for rank in ranks if rank.unread]
-    if len(unread) == len(ranks):
+    if needs_stacks and len(unread) == len(ranks):
         why, hint = _why_unread(unread[0]), UNREAD[unread[0].unread][1]
         rows = "; ".join(f"{ranks_of(row.ranks).lower()} {row.did}" for row in rows_of(ranks))
         numbers = ranks_of(tuple(rank.rank for rank in ranks)).lower()
-        raise UsageError(
-            f"The stacks of {numbers} can't be read: {why}.",
-            f"All that could be read is what the kernel says: {rows}.",
-            hint,
-        )
+        known = f"All that could be read is what the kernel says: {rows}."
+        if not any(rank.main.waits_for for rank in ranks):
+            known = "The kernel doesn't say what they wait for, either."
+        what = f"The stacks of {numbers} can't be read: {why}."
+        raise UsageError(what, " ".join((known, *notes)), hint)
     return LiveNode(1, host, job.name, job.world_size, ranks, job.gone, job.is_ordered)
 
 
@@ -186,6 +187,11 @@ class LiveView:
         return max([*seen, *(node.world_size for node in self.nodes)], default=0)
 
     @property
+    def is_running(self) -> bool:
+        """True if all ranks run or sleep, as far as is known: none is blocked."""
+        return all(_call(rank).waits_for in ("nothing", "sleep") for rank in self.ranks)
+
+    @property
     def waiting(self) -> list[LiveRank]:
         """Ranks that wait for others in a call."""
         return [rank for rank in self.ranks if _call(rank).waits_for == "ranks"]
@@ -262,8 +268,8 @@ class LiveView:
         """Ranks in a call that moved while the stacks were taken: the job isn't hung."""
         return tuple(rank.rank for rank in self.waiting if rank.moved)
 
-    def stopped(self) -> str:
-        """Return why stacks name no rank, as the rest of a sentence."""
+    def stopped(self, *, has_calls: bool = False) -> str:
+        """Return why stacks, and calls if there are any, name no rank: the rest of a sentence."""
         waiting = self.waiting
         if self.moved:
             moved = ranks_of(self.moved).lower()
@@ -271,12 +277,13 @@ class LiveView:
         if not waiting:
             return "no rank waits for another one in torch.distributed"
         count = "all " + plural(len(waiting), "rank") if len(waiting) > 1 else "the only rank"
-        if len(waiting) < len(self.ranks):
+        if len(waiting) < self.world_size:
             count = ranks_of(tuple(rank.rank for rank in waiting)).lower()
         lines = {str(_call(rank).source_line or SourceLine()) for rank in waiting}
         where = f"at {lines.pop()}" if len(lines) == 1 else "in calls that may belong together"
         wait = "waits" if len(waiting) == 1 else "wait"
-        return f"{count} {wait} {where}; stacks can't say who is behind"
+        who = "neither calls nor stacks" if has_calls else "stacks can't"
+        return f"{count} {wait} {where}; {who} say who is behind"
 
 
 def _call(rank: LiveRank) -> LiveThread:
@@ -284,6 +291,14 @@ def _call(rank: LiveRank) -> LiveThread:
     if rank.main.waits_for in IN_THREAD:
         return next((each for each in rank.others if each.waits_for == "ranks"), rank.main)
     return rank.main
+
+
+def add_lines(calls: RankCalls, rank: LiveRank) -> None:
+    """Add the lines of a rank's stack to its calls: where it is, and where it made the last one."""
+    calls.line = rank.main.source_line or calls.line
+    here = _call(rank)
+    if here.waits_for == "ranks" and here.source_line:
+        calls.add_line(here.what, here.source_line)
 
 
 def _why_unread(rank: LiveRank) -> str:

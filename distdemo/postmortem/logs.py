@@ -1,4 +1,4 @@
-"""Read texts about ranks: their logs, ``ncclras -f json`` and ``py-spy dump``.
+"""Read texts about ranks: their logs, ``ncclras -f json`` and stacks by py-spy or faulthandler.
 
 Logs have the NCCL watchdog's messages (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of torch
 2.0 and later), tracebacks, and torchrun's table of failures
@@ -68,8 +68,14 @@ _CONSEQUENCE = re.compile(
     re.IGNORECASE,
 )
 _TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
-STACK = re.compile(r"^Process \d+: .*\n(?:.*\n){0,3}?Thread ", re.MULTILINE)
-"""Beginning of a stack."""
+FAULT = " (most recent call first):\n"
+STACK = re.compile(
+    r"^Process \d+: .*\n(?:.*\n){0,3}?Thread |\A(?:Current t|T)hread 0x[\da-f]+"
+    rf"(?: \[[^\]\n]*\])?{re.escape(FAULT)}",
+    re.MULTILINE,
+)
+"""Beginning of a stack, by py-spy or faulthandler."""
+_FAULT_FRAME = re.compile(r'^  File "([^"]+)", line (\d{1,9}) in (.+)$', re.MULTILINE)
 RAS = '"communicators"'
 _THREAD = re.compile(
     r'^Thread (?:0x[\da-fA-F]+|\d+) \([^)]*\): "MainThread"\n((?: {4}.*\n?)*)', re.MULTILINE
@@ -279,16 +285,24 @@ def _add_counts(log: Log, name: str, op: str, counts: Mapping[int, int]) -> None
             calls.calls.append(PastCall(group, least + 1, call, CallState.STARTED))
 
 
+def _frames(text: str) -> list[SourceLine]:
+    """Return the frames of the main thread, innermost first; faulthandler writes it last."""
+    if FAULT in text:
+        found = _FAULT_FRAME.findall(text.rpartition(FAULT)[2])
+        return [SourceLine(file, int(line), function) for file, line, function in found]
+    thread = _THREAD.search(text)
+    return [
+        SourceLine(file, int(line or 0), function)
+        for function, file, line in _STACK_FRAME.findall(thread[1] if thread else "")
+    ]
+
+
 def read_stacks(stacks: Mapping[int, str]) -> dict[int, RankCalls]:
     """Return the call that each rank is in, by the stack of its main thread."""
     group = GroupId("stacks", "stacks", tuple(sorted(stacks)))
     ranks = {}
     for rank, text in stacks.items():
-        thread = _THREAD.search(text)
-        frames = [
-            SourceLine(file, int(line or 0), function)
-            for function, file, line in _STACK_FRAME.findall(thread[1] if thread else "")
-        ]
+        frames = _frames(text)
         line = source_line(frames)
         ranks[rank] = RankCalls(is_dump=True, groups=[group], line=line.alone)
         ops = [f.function for f in frames if "torch/distributed/" in f.file and f.line]

@@ -20,10 +20,15 @@ from distdemo.view.format import listing, plural, ranks_text
 
 MAX_RANKS = 1 << 14
 MAX_LISTED = 8  # jobs in an error
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE"),
+    *("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "NCCL_RAS_ADDR"),
+)
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 _NUMBER = re.compile(r"\d{1,5}")
 _LAUNCHER = re.compile(r"(?:^|/)(?:torchrun|torch\.distributed\.(?:run|launch))$")
+_PYTHON = re.compile(r"(?:^|/)[Pp]ython[\d.]*$")
 _TORCH = "libtorch_cpu."  # .so, or .dylib
 
 
@@ -104,25 +109,34 @@ def choose_job(number: int | None) -> LiveJob:
         more = f", and {plural(left, 'more job')}" if left > 0 else ""
         what = f"{plural(len(jobs), 'job')} of yours run on this node."
         raise UsageError(what, "A verdict is on one job.", f"Choose one: {listed}{more}.")
+    owner = None if number is None else system.owner(number)
+    if owner not in (None, user) and user != 0:
+        raise UsageError(
+            f"Process {number} belongs to another user.",
+            "Only that user and root can read its environment and its stack. All that can be read "
+            f"is its state: {system.about(number or 0, 'status') or 'ended'}.",
+            f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
+        )
+    if unread := _unread_programs(user):
+        pids = listing([str(pid) for pid in unread[:MAX_LISTED]])
+        raise UsageError(
+            f"The environment of {plural(len(unread), 'process')} that may be ranks can't be read.",
+            f"The kernel denies it, also to their user: {pids}.",
+            "Run this as root on the host, or give the container the capability SYS_PTRACE.",
+        )
     if number is None:
         raise UsageError(
             "No job of yours runs on this node.",
             "No process began with RANK and MASTER_PORT, and none are ranks of mp.spawn that have "
             "connected to each other.",
-            "Name the process that started the ranks: --job PID.",
+            "Name the process that started the ranks, also of another user: --job PID.",
         )
-    owner = system.owner(number)
-    if owner not in (None, user) and user != 0:
-        raise UsageError(
-            f"Process {number} belongs to another user.",
-            "Only that user and root can read its environment and its stack. All that can be read "
-            f"is its state: {system.about(number, 'status') or 'ended'}.",
-            f"Ask the user, or root: sudo distdemo postmortem --live --job {number}.",
-        )
+    whose = "" if user == 0 else " of yours"
+    sudo = f" Of another user: sudo distdemo postmortem --live --job {number}." if whose else ""
     raise UsageError(
-        f"There is no job {number} on this node.",
+        f"There is no job {number}{whose} on this node.",
         "It is neither the MASTER_PORT of ranks, nor a rank, nor a process that started ranks.",
-        "Leave out --job to see the jobs.",
+        f"Leave out --job to see the jobs.{sudo}",
     )
 
 
@@ -138,6 +152,8 @@ def read_processes() -> dict[int, Process]:
     """Return the processes whose environment can be read."""
     found = {}
     for pid, parent, started, user, words, environ in system.processes():
+        if environ is None:
+            continue
         variables = {name: environ[name] for name in VARIABLES if name in environ}
         found[pid] = Process(pid, parent, started, user, words or ("",), variables)
     return found
@@ -155,6 +171,17 @@ def is_python(pid: int) -> bool:
     """Return True if a process runs Python, or has loaded torch."""
     name = system.about(pid, "exe").rpartition("/")[2].lower()  # Python.app on macOS
     return name.startswith("python") or system.has_loaded(_TORCH, pid)
+
+
+def _unread_programs(user: int) -> list[int]:
+    """Return this user's processes, or root's all, whose Python's environment the system hides."""
+    return [
+        process.pid
+        for process in system.processes()
+        if process.environ is None
+        and _PYTHON.search("".join(process.words[:1]))
+        and user in (0, process.user)
+    ]
 
 
 # ------------------------------------------------------------------------- started by a launcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from signal import SIGINT, SIGTERM
 from typing import Literal, NamedTuple
@@ -61,6 +61,14 @@ class RankCalls:
     calls: list[PastCall] = field(default_factory=list)
     times: tuple[int, int] = (0, 0)
     line: SourceLine | None = None
+
+    def add_line(self, function: str, line: SourceLine) -> None:
+        """Set the line of the last call, if it has none and the rank is in this function."""
+        if not self.calls:
+            return
+        last = self.calls[-1]
+        if not last.call.source_line.line and function in (last.call.op, "backward()"):
+            self.calls[-1] = last._replace(call=replace(last.call, source_line=line))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,10 @@ _CHILD = re.compile(r"(?:^|/)(?:subprocess|multiprocessing/(?:popen_\w+|process)
 _QUEUE = re.compile(r"(?:^|/)(?:queue|multiprocessing/queues)\.py$")
 _LOCK = re.compile(r"(?:^|/)(?:threading|multiprocessing/synchronize)\.py$")
 _DDP = re.compile(r"(?:^|/)torch/nn/parallel/distributed\.py$")
+_OWNERS = {"DDP's ": _DDP, "FSDP's ": re.compile(r"(?:^|/)torch/distributed/fsdp/")}
+"""Beginnings of the names of functions that the user calls by those of a module."""
 _DISTRIBUTED = re.compile(rf"(?:^|/)torch/distributed/|{_DDP.pattern}")
+_PRIVATE = re.compile(r"_(?!_init__$)")
 _AUTOGRAD = re.compile(r"(?:^|/)torch/autograd/")
 _WAIT = re.compile(r"\.wait\(")
 _KERNEL: tuple[tuple[re.Pattern[str], WaitsFor], ...] = (
@@ -256,14 +259,9 @@ def _awaited(
         return "debugger", ""
     if calls(_LOADER) and not any("SingleProcess" in frame.function for frame in inner):
         return "loader", ""
-    functions = [
-        f"DDP's {frame.function}" if _DDP.search(frame.file) else frame.function
-        for frame in inner
-        if _DISTRIBUTED.search(frame.file) and not frame.function.endswith("wrapper")
-    ]
-    leaf = frames[0]
-    if functions and (is_torch(leaf.file) or _kind(sleep) in ("lock", "event", "socket")):
-        return "ranks", functions[-1]
+    leaf, call = frames[0], _call(inner)
+    if call and (is_torch(leaf.file) or _kind(sleep) in ("lock", "event", "socket")):
+        return "ranks", call
     has_gpu = system.uses_gpu(process.pid)
     if sleep.state == "R" and not has_gpu:
         return "nothing", ""
@@ -281,6 +279,18 @@ def _awaited(
     if has_gpu and kind in ("nothing", "lock", "event"):
         return "", ""  # it may wait for the GPU, where a collective may run
     return kind, sleep.path
+
+
+def _call(frames: Sequence[SourceLine]) -> str:
+    """Return the outermost public function of torch.distributed, or the outermost; or empty."""
+    found = [frame for frame in frames if _DISTRIBUTED.search(frame.file)]
+    found = [frame for frame in found if not frame.function.endswith("wrapper")]
+    public = [frame for frame in found if not _PRIVATE.match(frame.function)]
+    if not found:
+        return ""
+    *_, frame = public or found
+    owner = next((name for name, place in _OWNERS.items() if place.search(frame.file)), "")
+    return f"{owner}{frame.function}"
 
 
 def _inside(frames: Sequence[SourceLine]) -> Iterator[SourceLine]:

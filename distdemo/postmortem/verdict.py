@@ -21,6 +21,7 @@ from distdemo.launcher.records import signal_name
 from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem.job import Job
 from distdemo.postmortem.records import RankEnd
+from distdemo.view.format import listing
 
 WRONG_SIZE = "data size doesn't match"
 SIZES = (
@@ -139,9 +140,13 @@ def _slow(job: Job, waits: dict[int, Entry]) -> Iterator[Finding]:
     together: dict[tuple[object, ...], list[int]] = {}
     for rank, entry in waits.items():
         together.setdefault((entry.group, entry.position, entry.call.peer), []).append(rank)
+    unknown: dict[str, list[int]] = {}  # ranks in groups whose members no file has
     for ranks in together.values():
         entry = waits[ranks[0]]
         group = job.groups[entry.group]
+        if group.is_inferred:
+            unknown[f"{entry.call.op or 'an unknown op'} of {group}"] = ranks
+            continue
         where = f"{group}, {entry.call.op or 'an unknown op'}"
         if entry.call.peer is None:
             where = f"call {entry.position + 1:,} of {where}"
@@ -154,3 +159,11 @@ def _slow(job: Job, waits: dict[int, Entry]) -> Iterator[Finding]:
         what = f"{ranks_of(ranks)} wait in {where}, which all known members have made: it is slow, "
         what += "or the network is stuck. Compare root and ReduceOp, which these files lack."
         yield Finding("slow", what, rows, "", KINDS["slow"].rule, (), tuple(ranks))
+    if unknown:
+        calls = [f"{ranks_of(ranks).lower()} in {where}" for where, ranks in unknown.items()]
+        everyone = sorted(rank for ranks in unknown.values() for rank in ranks)
+        wait = "waits" if len(everyone) == 1 else "wait"
+        what = f"{ranks_of(everyone)} {wait}: {listing(calls)}. No file has the members of "
+        what += "these groups." if len(calls) > 1 else "this group."
+        rows = tuple(_affected(job, waits, everyone))
+        yield Finding("absent", what, rows, "", KINDS["stuck"].rule, (), tuple(everyone))

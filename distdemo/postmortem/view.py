@@ -43,7 +43,8 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
         yield Summary(headline(report.findings[0]), ok=False)
         return
     if report.live:
-        yield Paragraph(SWITCH_ON)
+        if not report.has_recorder:
+            yield Paragraph(SWITCH_ON)
         yield Summary(f"{report.stopped[:1].upper()}{report.stopped[1:]}.", None, "!")
         return
     if not report.has_recorder:

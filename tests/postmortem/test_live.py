@@ -9,6 +9,8 @@ import ctypes
 import errno
 import json
 import os
+import pickle
+import re
 import signal
 import struct
 import subprocess
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -27,7 +30,7 @@ from helpers import free_port, wait_until
 from hostile import changed
 from hypothesis import given
 from hypothesis import strategies as st
-from postmortem.test_postmortem import BEHIND, write
+from postmortem.test_postmortem import BEHIND, RAS, write
 from processes import Command, Run, Start, by_hand
 
 from distdemo.calls.records import SourceLine
@@ -69,7 +72,7 @@ class Job(NamedTuple):
         def is_settled() -> bool:
             nonlocal view
             try:
-                view = LiveView([look(number or self.run.pid)])
+                view = LiveView([look(choose_job(number or self.run.pid))])
             except UsageError:  # it is still starting
                 return False
             kinds = [rank.main.waits_for for rank in view.ranks]
@@ -121,7 +124,7 @@ def spawned(make_job: Callable[..., Job]) -> Iterator[Job]:
 
 
 def test_each_hang_is_named_and_the_job_goes_on(
-    make_job: Callable[..., Job], command: Command
+    make_job: Callable[..., Job], command: Command, start: Start
 ) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
     torchrun = make_job("stages.py", *launcher, stdin=subprocess.PIPE)
@@ -167,6 +170,18 @@ def test_each_hang_is_named_and_the_job_goes_on(
     verdict = f"! All 3 ranks wait at {line} in iterations; stacks can't say who is behind."
     assert " ".join(out.split()).endswith(verdict)
     assert "DISTDEMO_RECORD" in out
+    if find_spec("torch.distributed.debug") is not None:
+        live = ("postmortem", "--live", "--ask", "--job", torchrun.run.pid)
+        cold = "it has a filter of system calls"
+        with start("distdemo", *live, "--format=json", enter=denied, cold=cold) as run:
+            unread = run.document(1)  # py-spy reads no stack, and the servers tell them
+        for asked in (unread, command.document(*live, status=1)):
+            assert asked["notes"][0] == "Debug servers: answered (ranks 0, 1, 2)."
+            (finding,) = asked["findings"]  # gloo's recorder has no members of groups
+            what = "ranks 0, 2 in all_reduce of group #, rank 1 in all_reduce of group #."
+            found_what = re.sub(r"group \d+", "group #", finding["what"]).replace(" and", ",")
+            assert what in found_what
+            assert [row["source_line"] for row in finding["rows"]] == [f"{line} in iterations"]
     for rank in range(3):
         torchrun.release("iterations", rank)
     torchrun.passes("iterations", 3)
@@ -201,6 +216,8 @@ REFUSED = [
     ("postmortem", "postmortem requires a folder or --live."),
     ("postmortem x --job 3", "--job requires --live."),
     ("postmortem x -o folder", "--output FOLDER requires --live."),
+    ("postmortem x --ask", "--ask requires --live."),
+    ("postmortem x --live --ask", "x and --ask can't be combined."),
     ("postmortem --live -o nowhere/folder", "--output nowhere/folder: it can't be written to."),
     ("postmortem --live -o /etc/passwd", "--output /etc/passwd: it can't be written to."),
     ("postmortem --live --job 4194305", "There is no job 4194305 on this node."),
@@ -238,6 +255,57 @@ def test_a_rank_that_was_killed_is_named_and_can_be_replaced(
     for each in (again, ranks[0]):
         code, out, err = each.run.finish()
         assert code == 0, out + err
+
+
+@pytest.mark.parametrize("source", ["pipe", "ras"])
+def test_what_answers_over_nccl_is_asked(
+    source: str, start: Start, tmp_path: Path, command: Command
+) -> None:
+    """The pipe and RAS are those of processes without NCCL."""
+    report = json.dumps(json.loads(RAS.replace("5\n", "5,\n")))
+    env = {"NCCL_RAS_ADDR": f"127.0.0.1:{free_port()}"}
+    if source == "pipe":
+        env = {
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "pipe_"),
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "rank_"),
+        }
+    port = free_port()
+    with ExitStack() as stack:
+        ranks = []
+        for rank, data in BEHIND.items():
+            answer = tmp_path / f"answer{rank}"
+            answer.write_bytes(pickle.dumps(data) if source == "pipe" else report.encode())
+            line = ("-B", PROGRAMS / "answering.py", answer)
+            own = {**by_hand(port, rank, 4), **env}
+            run = start(sys.executable, *line, env=own, stdin=subprocess.PIPE)
+            ranks.append(stack.enter_context(run))
+        for each in ranks:
+            assert each.read_line() == "ready\n"
+        live = ("postmortem", "--live", "--job", port)
+        assert "add --ask" in " ".join(command(*live)[1].split()) or source == "ras"
+        folder = tmp_path / "folder"
+        found = command.document(*live, "--ask", "-q", "-o", folder, status=1)
+        kept = {file.name.partition("-")[0] for file in folder.iterdir()}
+        for each in ranks:  # none was stopped
+            assert each.process.poll() is None
+            each.finish(typed="")
+    if source == "pipe":
+        assert found["notes"][:2] == [
+            "Debug servers: none.",
+            "NCCL's pipes for dumps: answered (ranks 0, 1, 2, 3).",
+        ]
+        assert kept == {"live", "rank_0", "rank_1", "rank_2", "rank_3"}
+        what = "Rank 2 has not made call 2 of the default group, all_gather."
+    else:
+        assert found["notes"][2] == "NCCL RAS: answered."
+        assert kept == {"live", "ras"}
+        what = judge_files([str(write_text(tmp_path / "ras.json", report))]).findings[0].what
+    assert found["findings"][0]["what"] == what
+
+
+def write_text(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def denied() -> None:
@@ -408,6 +476,11 @@ def test_calls_in_dumps_decide_before_stacks(tmp_path: Path) -> None:
     (finding,) = judge_files([str(tmp_path)], here=here).findings
     assert finding.what == "Rank 2 has not made call 2 of the default group, all_gather."
     assert str(finding.rows[-1].source_line) == "train.py:30 in step"
+    moved = node(replace(ranks[0], moved=True), *ranks[1:])
+    running = node(*(replace(rank, main=replace(rank.main, waits_for="nothing")) for rank in ranks))
+    for here in (moved, running):  # its ranks wrote their dumps at different moments
+        report = judge_files([str(tmp_path)], here=here)
+        assert (report.findings, bool(report.stopped)) == ((), True)
 
 
 def shown(ranks: list[LiveRank], name: str, folder: Path) -> None:

@@ -375,6 +375,16 @@ def test_ranks_behind_in_a_ras_report_are_named(tmp_path: Path) -> None:
     assert finding.what.startswith("Rank 1 has not made call 642 of group")
 
 
+def test_ras_counts_only_without_dumps(tmp_path: Path) -> None:
+    """RAS has other names for the groups, so its ranks would seem to have made no calls in them."""
+    write(tmp_path, {rank: BEHIND[rank] for rank in (0, 1)})
+    ranks = [{"rank": rank, "collective_counts": {"AllReduce": 1}} for rank in range(4)]
+    report = {"communicators": [{"hash": "0xab", "size": 4, "ranks": ranks}]}
+    (tmp_path / "ras.json").write_text(json.dumps(report))
+    finding = only(judge_files([str(tmp_path)]))
+    assert (finding.kind, finding.ranks) == ("absent", (2, 3))
+
+
 STACK = """Process {0}: python train.py
 Python v3.11.7 (/usr/bin/python3.11)
 

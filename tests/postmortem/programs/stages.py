@@ -8,6 +8,7 @@ of the ranks that wait for rank 1 with ``# others STAGE``.
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -85,7 +86,16 @@ def iterations(rank: int) -> None:
     thread.join()
 
 
+def serve() -> None:
+    """Start torch's debug servers. Releases may have none; the front end needs more packages."""
+    with suppress(ImportError):
+        from torch.distributed.debug import start_debug_server
+
+        start_debug_server(port=0, start_method="fork")
+
+
 def main() -> None:
+    serve()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     for stage in (read, lock, child, loader, debugger):
