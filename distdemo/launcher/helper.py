@@ -172,6 +172,7 @@ def fork(serve: Callable[[Channel], object], *, outlives: bool = False) -> Helpe
     """
     connection, theirs = Pipe()
     quiet = ExitStack()
+    parent = os.getpid()
 
     def run() -> None:
         quiet.close()
@@ -182,6 +183,8 @@ def fork(serve: Callable[[Channel], object], *, outlives: bool = False) -> Helpe
             signal.signal(number, signal.SIG_DFL)
         if not outlives:
             system.die_with_parent()
+            if os.getppid() != parent:  # it was killed before
+                os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         serve(Channel(theirs))
         os._exit(0)
