@@ -76,6 +76,15 @@ class Rule:
     def agreed(self, entries: CallSet) -> None:
         """Add a call that all members of its group agreed on."""
 
+    def repeats(self, group: Group, *, has_step: bool) -> bool:
+        """Return True if it can do without a call that all members make as they did before.
+
+        Args:
+            group: Group of the call.
+            has_step: True if the call belongs to a training step, the same on all members.
+        """
+        return True
+
     def findings(self) -> Iterable[Finding]:
         """Return the findings so far that haven't ended the run."""
         return ()
@@ -267,9 +276,9 @@ class Matcher:
         state.others = note.others
         self._accept(state, note.thread)
         entry = state.pending.pop(note.number, None)
+        state.waited = max(state.waited, note.number)
         if entry is not None:
             entry.waited = True
-            state.waited = max(state.waited, entry.order)
             state.waits[note.thread] = entry
         return entry
 

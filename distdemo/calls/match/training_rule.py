@@ -102,6 +102,10 @@ class TrainingRule(Rule):
             finding = self.matcher.with_cause(finding, entries, ranks_by_value(shifted))
             self.matcher.report(entry.rank, finding, entry)
 
+    def repeats(self, group: Group, *, has_step: bool) -> bool:
+        """Return True unless steps would be compared that have begun at different numbers."""
+        return not has_step or self._steps[group].is_even
+
     def findings(self) -> list[Finding]:
         """Return what is wrong with the training, the cause first."""
         size = self.matcher.world_size
