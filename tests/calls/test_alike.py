@@ -191,7 +191,7 @@ def test_notes_of_ranks_that_are_ahead_wait_for_the_others_but_not_for_long() ->
     for rank in range(N):
         judge.feed(rank, "".join(f"{line}\n" for line in definitions(rank)).encode())
     judge.poll()
-    for _ in range(3):
+    for _ in range(1 + alike.HELD_POLLS):
         judge.feed(0, b"0\na\nr\n")
         judge.poll()
     assert judge.matcher.ranks[0].call_count > 0

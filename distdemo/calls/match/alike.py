@@ -16,7 +16,9 @@ of reading each note of each rank.
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +31,9 @@ from distdemo.calls.notes import MAX_LINE_BYTES, CallNote, GroupKey, Note, Reade
 from distdemo.calls.records import RankCall
 
 HELD_RANKS = 16  # of a world in which notes may wait; fewer are fast enough without
-HELD_POLLS = 2  # polls without progress after which all notes are read
+HELD_POLLS = 5  # polls without progress after which all notes are read
+READ_S = 1.0  # of each poll, for notes that are read rank by rank
+READ_BYTES = 1 << 10  # of each rank in turn
 STRETCH_BYTES = 1 << 16  # of each rank that are compared at once
 OTHERS = b" +\n"  # end of a line that says that the rank has other threads
 LINE = re.compile(rb"(?:@(\d{1,4}) )?(?:(\d{1,9})(?: (\d{1,18}))?|([ar])|([wn]) (\d{1,18}))")
@@ -142,33 +146,57 @@ class Streams:
         """Add new notes of a rank."""
         self._new[rank] += piece
 
-    def read(self, *, hold: bool = False) -> None:
-        """Judge the notes that have arrived.
+    def read(self) -> None:
+        """Judge all notes that have arrived."""
+        self._advance()
+        self._held = list(map(len, self._new))
+        self.read_held()
+
+    def poll(self, *, is_quiet: bool) -> bool:
+        """Judge what all ranks have written; if none gets on, also the rest, as far as time allows.
 
         Args:
-            hold: True to leave notes of ranks that are ahead of others, unless no rank gets on.
+            is_quiet: True if no rank has written anything since the last time.
+
+        Returns:
+            True unless the next poll must go on with the rest.
         """
         before = sum(map(len, self._new))
         self._advance()
         self._held = list(map(len, self._new))
         self._unmoved = self._unmoved + 1 if sum(self._held) == before else 0
-        may_hold = hold and len(self._held) >= HELD_RANKS and self._unmoved < HELD_POLLS
-        if not (may_hold and self._may_be_alike()):
-            self.read_held()
+        if len(self._held) < HELD_RANKS:
+            return self.read_held()
+        if self._may_be_alike() and not is_quiet and self._unmoved < HELD_POLLS:
+            return True
+        return self.read_held(READ_S)
 
-    def read_held(self) -> None:
-        """Judge the notes that the latest poll has left, and no later ones."""
-        for rank, end in enumerate(self._held):
-            size = self._new[rank].rfind(b"\n", 0, end) + 1
-            if end - size > MAX_LINE_BYTES:  # its reader will refuse it
-                size = end
-            self._read(rank, size)
-        self._held = [0] * len(self._held)
+    def read_held(self, seconds: float = math.inf) -> bool:
+        """Judge the notes that the latest poll has left, and no later ones.
+
+        Args:
+            seconds: Time after which the rest is left.
+        """
+        until = time.monotonic() + seconds
+        while (ends := [*map(self._end, range(len(self._held)))]) != [0] * len(ends):
+            for rank, end in enumerate(ends):
+                self._read(rank, end)
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def _end(self, rank: int) -> int:
+        """Return the size of the next lines of a rank that the latest poll has left."""
+        held = self._held[rank]
+        new = self._new[rank]
+        size = new.rfind(b"\n", 0, min(held, READ_BYTES)) + 1 or new.find(b"\n", 0, held) + 1
+        return size or (held if held > MAX_LINE_BYTES else 0)  # its reader will refuse it
 
     def _read(self, rank: int, size: int) -> None:
         """Read this number of bytes of a rank."""
         new = self._new[rank]
         text = bytes(new[:size])
+        self._held[rank] = max(0, self._held[rank] - size)
         del new[:size]  # first, so that nothing is read twice
         if _has_fields(text):
             self._shared.clear()  # numbers may have a new meaning

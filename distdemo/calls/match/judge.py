@@ -96,7 +96,7 @@ class Judge:
         received = self._received
         self._received = False
         self._polls += 1
-        self._streams.read(hold=received)
+        received |= not self._streams.poll(is_quiet=not received)
         matcher = self.matcher
         if self.finding is not None or matcher.stopped:
             return self.finding
