@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 ALIVE_S = 1.0  # between two increments of a node's counter
 SILENCE_TIMEOUT_S = 4.0, 8.0  # without an increment until a node is lost: minimum and maximum
+SILENCE_HINT = "Check whether its processes and its host are running, and can be reached."
 POLL_S = 0.1  # between polls of an idle store
 EXIT_TIMEOUT_S = 2.0  # for the control process to send its queue and exit
 AT_ONCE = 256  # messages per node and poll
@@ -268,7 +269,7 @@ class _ControlProcess:
             if count != value:
                 self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
-                self._report(node, Gone(f"no sign of life for {silence_s:g} s"))
+                self._report(node, Gone(f"no sign of life for {silence_s:g} s", SILENCE_HINT))
 
     def _report(self, node: int, report: bytes | Gone) -> None:
         with self._reporting:
