@@ -30,6 +30,8 @@ class OrderRule(Rule):
     Sends and receives have an order only with NCCL, or by its rules.
     """
 
+    takes = (CallNote, ReturnNote)
+
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
         self._queues: defaultdict[tuple[int, int, str], deque[Entry]] = defaultdict(deque)

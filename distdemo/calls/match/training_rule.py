@@ -42,6 +42,7 @@ class TrainingRule(Rule):
     """
 
     follows_errors = True
+    takes = (TensorNote, TrainingNote, SamplerNote, Samples, GroupNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
