@@ -14,6 +14,7 @@ differ, so that every call of every rank is judged. ``host``: what the launcher 
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import random
@@ -298,6 +299,7 @@ def nodes(size: int, smoke: bool, *, engine: bool = False) -> Iterator[Result]:
         pipe, other = context.Pipe()
         there = replace(place, node_rank=number)
         process = context.Process(target=node, args=(there, port, seconds, other))
+        atexit.register(process.kill)
         process.start()
         other.close()
         helpers.append((process, pipe))
@@ -373,8 +375,8 @@ PARTS: dict[str, rounds.Part] = {
     **{f"judge-{size}": partial(judge, size) for size in (64, 256, 1024)},
     **{f"apart-{size}": partial(judge, size, is_apart=True) for size in (64, 256)},
     "host": host,
-    **{f"nodes-{size}": partial(nodes, size) for size in (64, 256, 1024)},
-    **{f"engine-{size}": partial(nodes, size, engine=True) for size in (64, 256)},
+    **{f"nodes-{size}": partial(nodes, size) for size in (64, 256)},
+    "engine-64": partial(nodes, 64, engine=True),
 }
 
 if __name__ == "__main__":
