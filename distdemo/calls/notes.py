@@ -612,6 +612,10 @@ class Reader:
             notes.append((0, StopNote(UNREADABLE)))
         return notes
 
+    def call(self, number: int) -> CallNote | None:
+        """Return the call that is defined under this number, or None."""
+        return self._calls.get(number)
+
     def _note(self, line: str, thread: int) -> Note | None:
         """Return the note of a line, or None for a definition."""
         start, _, rest = line.partition(" ")

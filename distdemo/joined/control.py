@@ -7,7 +7,7 @@ unless an engine does.
 
 Keys, below a prefix for this run of the program::
 
-    node/1/0, node/1/1, ...   messages of node 1
+    node/1/0, node/1/1, ...   messages of node 1, some in each, one a line
     changes                   number of sends of all nodes
     alive/1                   a counter that node 1 increments every second
     claim/1                   number of processes that claim to be node 1
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 
 ALIVE_S = 1.0  # between two increments of a node's counter
 SILENCE_TIMEOUT_S = 4.0, 8.0  # without an increment until a node is lost: minimum and maximum
+SILENCE_HINT = "Check whether its processes and its host are running, and can be reached."
 POLL_S = 0.1  # between polls of an idle store
 EXIT_TIMEOUT_S = 2.0  # for the control process to send its queue and exit
 AT_ONCE = 256  # messages per node and poll
+TOGETHER_BYTES = 1 << 20  # of messages that are sent together
 STORE_BYTES = 96 << 20  # memory limit of the control process: anyone may fill the store
 
 
@@ -231,7 +233,12 @@ class _ControlProcess:
         if not self._queue:
             return False
         while self._queue:
-            store.set(f"node/{self._control.node}/{self._sent}", self._queue.popleft())  # type: ignore[arg-type]  # bytes, too
+            lines = [self._queue.popleft()]
+            size = len(lines[0])
+            while self._queue and size + len(self._queue[0]) < TOGETHER_BYTES:
+                lines.append(self._queue.popleft())
+                size += len(lines[-1]) + 1
+            store.set(f"node/{self._control.node}/{self._sent}", b"\n".join(lines))  # type: ignore[arg-type]  # bytes, too
             self._sent += 1
         store.add("changes", 1)
         return True
@@ -248,7 +255,8 @@ class _ControlProcess:
                 if self._control.node == 0:  # no other node reads them
                     store.delete_key(key)
                 self._next[node] += 1
-                self._report(node, data)
+                for line in data.split(b"\n"):
+                    self._report(node, line)
                 received = True
         return received
 
@@ -261,7 +269,7 @@ class _ControlProcess:
             if count != value:
                 self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
-                self._report(node, Gone(f"no sign of life for {silence_s:g} s"))
+                self._report(node, Gone(f"no sign of life for {silence_s:g} s", SILENCE_HINT))
 
     def _report(self, node: int, report: bytes | Gone) -> None:
         with self._reporting:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.rendezvous import LocalRanks
 
-REPORT_TIMEOUT_S = 3.0  # for participants to report their outcomes after StopWorld
+REPORT_TIMEOUT_S = 3.0  # for participants to report their outcomes, or their silence to be noticed
 SETTLE_TIMEOUT_S = 0.7  # for reports that were sent before the coordinator stops the world
 EXIT_TIMEOUT_S = 2.0  # for participants to exit
 VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to judge it
@@ -121,13 +121,16 @@ class Coordinator(JoinedWorld):
         if peers.running:
             self._send(StopWorld(self._number, reason))
             signalled = workers.interrupts.received is not None
-            timeout_s = 2 * SETTLE_TIMEOUT_S if signalled else REPORT_TIMEOUT_S
+            timeout_s = 2 * SETTLE_TIMEOUT_S
+            if not signalled:
+                silence_s = 0.0 if self._control is None else self._control.silence_s
+                timeout_s = REPORT_TIMEOUT_S + silence_s
             self._wait(None, lambda: self._have_ended(self._hosts), timeout_s)
         for node, ranks in self._ranks.items():
             if node in self._hosts:
                 why = "its process did not report in time"
                 hint = "Its ranks may still hang there."
-                self._record_lost(node, Gone(why, hint))
+                self._record_lost(node, self._with_host(node, Gone(why, hint)))
             elif reason is StopReason.TIMED_OUT:
                 why = "never joined: nothing was received from its process"
                 hint = "Check that it was started, and that it reaches the address of node 0."
@@ -198,12 +201,14 @@ class Coordinator(JoinedWorld):
             peers.interrupted |= message.interrupted
 
     def _record_node_lost(self, node: int, lost: Gone) -> None:
-        why = lost.why[:TEXT_LENGTH]
-        if node in self._hosts:
-            why += f" (host {self._hosts[node]})"
-        lost = Gone(why, lost.hint)
+        lost = self._with_host(node, lost)
         self._lost_nodes.setdefault(node, lost)
         self._record_lost(node, lost)
+
+    def _with_host(self, node: int, lost: Gone) -> Gone:
+        """Return the reason with the node's host, if it is known."""
+        host = f" (host {self._hosts[node]})" if node in self._hosts else ""
+        return Gone(f"{lost.why[:TEXT_LENGTH]}{host}", lost.hint)
 
     def _record_lost(self, node: int, lost: Gone) -> None:
         at = time.monotonic() - self._began[1]

@@ -120,7 +120,8 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
     if isinstance(first, Lost):
         what = f"{ranks_of(guilty)}: {first.why}."
         hint = first.hint
-        reason = ""
+        known = f"The last call known of rank {first.rank} was {first.last_call}."
+        reason = known if first.last_call else ""
     elif isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):

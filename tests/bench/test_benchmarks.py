@@ -13,6 +13,7 @@ PARTS = {
     "bench": ["harness", "same-worlds"],
     "bench_compare": ["compare"],
     "mpi": ["2-ranks"],
+    "scale": ["judge-64", "host"],
     "shell": ["shell"],
 }
 """Parts that take seconds."""

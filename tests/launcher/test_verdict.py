@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     # Ended early, and lost nodes.
     "stopped": (Stopped(rank=0), returned(1)),
     "a lost node": (Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0)),
+    "a lost node with a call": (Stopped(rank=0), replace(lost(1, 9.0), last_call=CALL)),
     "two lost nodes": (Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone")),
     "a lost node after all returned": (returned(0), lost(1, 3.0)),
 }

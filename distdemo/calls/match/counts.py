@@ -20,7 +20,7 @@ class CallCounter:
         self._counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._left_out: dict[int, Counter[int]] = {}
 
-    def add(self, rank: int, note: CallNote) -> bool:
+    def add(self, rank: int, note: CallNote, times: int = 1) -> bool:
         """Count a call unless it is internal; return True if its definition may be new."""
         if note.call.rules.internal:
             return True
@@ -28,7 +28,7 @@ class CallCounter:
         is_new = serial not in self._notes
         if is_new and len(self._notes) < MAX_KNOWN:
             self._notes[serial] = note
-        self._counts[serial if serial in self._notes else OTHERS][rank] += 1
+        self._counts[serial if serial in self._notes else OTHERS][rank] += times
         return is_new
 
     def total(self, rank: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from distdemo.calls.match import findings
+from distdemo.calls.match.alike import Streams
 from distdemo.calls.match.counts import CallCounter
 from distdemo.calls.match.findings import Where
 from distdemo.calls.match.lateness import Lateness
@@ -25,7 +26,7 @@ from distdemo.calls.match.warning_rules import (
     UnseenRule,
     UnwaitedRule,
 )
-from distdemo.calls.notes import CallNote, Note, Reader
+from distdemo.calls.notes import CallNote, Note
 from distdemo.calls.records import (
     CallCount,
     Finding,
@@ -77,26 +78,25 @@ class Judge:
         self.levels: Levels = {}
         self._lowered: dict[object, Finding] = {}
         """Findings that would be errors by default, by their kind and lines."""
-        self._readers = [Reader() for _ in range(world_size)]
-        self._new = [bytearray() for _ in range(world_size)]
         self._received = False
         self._polls = 0
         self._candidate: object = None  # finding that is true so far
         self._candidate_since = 0.0  # time at which it was first seen
         self._timeline = timeline
         self._counts = CallCounter()
+        self._streams = Streams(self.matcher, self.add, self._counts.add)
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
         self._received = True
-        self._new[rank] += piece
+        self._streams.feed(rank, piece)
 
     def poll(self) -> Finding | None:
         """Return a finding once it is certain, or has been true so far for a while."""
         received = self._received
         self._received = False
         self._polls += 1
-        self.read()
+        received |= not self._streams.poll(is_quiet=not received)
         matcher = self.matcher
         if self.finding is not None or matcher.stopped:
             return self.finding
@@ -151,6 +151,7 @@ class Judge:
         Args:
             running: Ranks that were stopped, and where they were.
         """
+        self._streams.read_held()
         if self.finding is not None or self.matcher.stopped:
             return self.finding
         error = self._first_error()
@@ -237,13 +238,7 @@ class Judge:
 
     def read(self) -> None:
         """Read every note that has arrived."""
-        for rank, (reader, piece) in enumerate(zip(self._readers, self._new, strict=True)):
-            if not piece:
-                continue
-            text = bytes(piece)
-            piece.clear()  # first, so that nothing is read twice
-            for at, note in reader.read(text):
-                self.add(rank, note, at)
+        self._streams.read()
 
     def add(self, rank: int, note: Note, at: int = 0) -> None:
         """Add a note of a rank, and its time in µs since 1970 or 0."""

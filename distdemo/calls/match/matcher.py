@@ -63,18 +63,29 @@ class Rule:
 
     Attributes:
         follows_errors: True if an error in the calls explains the findings.
+        takes: Types of the notes that `add` gets.
     """
 
     follows_errors: ClassVar[bool] = False
+    takes: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
 
     def add(self, rank: int, note: Note, entry: Entry | None) -> None:
-        """Add a note of a rank, and the call that it is about, if any."""
+        """Add a note of a rank of these types, and the call that it is about, if any."""
 
     def agreed(self, entries: CallSet) -> None:
         """Add a call that all members of its group agreed on."""
+
+    def repeats(self, group: Group, *, has_step: bool) -> bool:
+        """Return True if it can do without a call that all members make as they did before.
+
+        Args:
+            group: Group of the call.
+            has_step: True if the call belongs to a training step, the same on all members.
+        """
+        return True
 
     def findings(self) -> Iterable[Finding]:
         """Return the findings so far that haven't ended the run."""
@@ -108,6 +119,8 @@ class Matcher:
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
         self.unknown: frozenset[int] = frozenset()
         """Ranks of which there are no notes: nothing waits for them."""
+        self._takers: dict[type, list[Rule]] = {}
+        """Rules by the types of the notes that they take, since the first of these."""
         self._messages: Counter[tuple[Group, int, int | None, bool]] = Counter()
         """Number of messages by group, rank, peer, and whether the rank sends them."""
 
@@ -155,9 +168,16 @@ class Matcher:
         if self.stopped:
             return None
         entry = self._record(rank, note)
-        for rule in self.rules:
+        for rule in self._rules_for(type(note)):
             rule.add(rank, note, entry)
         return entry
+
+    def _rules_for(self, kind: type) -> list[Rule]:
+        """Return the rules that take notes of a type."""
+        rules = self._takers.get(kind)
+        if rules is None:
+            rules = self._takers[kind] = [rule for rule in self.rules if kind in rule.takes]
+        return rules
 
     def _record(self, rank: int, note: Note) -> Entry | None:
         state = self.ranks[rank]
@@ -267,9 +287,9 @@ class Matcher:
         state.others = note.others
         self._accept(state, note.thread)
         entry = state.pending.pop(note.number, None)
+        state.waited = max(state.waited, note.number)
         if entry is not None:
             entry.waited = True
-            state.waited = max(state.waited, entry.order)
             state.waits[note.thread] = entry
         return entry
 

@@ -16,7 +16,7 @@ from itertools import islice
 from distdemo.calls.match.matcher import MAX_PENDING, Matcher, Rule
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
-from distdemo.calls.match.state import Entry
+from distdemo.calls.match.state import Entry, Group
 from distdemo.calls.notes import CallNote, Note, ReturnNote
 from distdemo.calls.records import Finding
 from distdemo.launcher.verdict import ranks_of
@@ -29,6 +29,8 @@ class OrderRule(Rule):
 
     Sends and receives have an order only with NCCL, or by its rules.
     """
+
+    takes = (CallNote, ReturnNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
@@ -53,6 +55,10 @@ class OrderRule(Rule):
             self._run([entry])
             if len(queue) > MAX_PENDING:  # the first has failed, and other ranks never make it
                 self._run(self._remove([queue[0]]))
+
+    def repeats(self, group: Group, *, has_step: bool) -> bool:
+        """Return True if each rank has ended its calls: it ends equal ones in the same order."""
+        return not self._queue_of
 
     def _is_ordered(self, entry: Entry) -> bool:
         call = entry.call

@@ -71,6 +71,10 @@ class Lines:
         else:
             self._part(SplitCall(calls, number, sides, self._last, self._run))
 
+    def has_agreed(self, serials: frozenset[tuple[int, int]]) -> bool:
+        """Return True if `add` has got a call with these definitions."""
+        return serials in self._agreed
+
     def _sides_of(self, calls: Calls) -> Sides:
         ranks: defaultdict[Place, set[int]] = defaultdict(set)
         for rank, call in calls.items():

@@ -42,6 +42,7 @@ class TrainingRule(Rule):
     """
 
     follows_errors = True
+    takes = (TensorNote, TrainingNote, SamplerNote, Samples, GroupNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
@@ -101,6 +102,10 @@ class TrainingRule(Rule):
             entry = entries[finding.ranks[0]]
             finding = self.matcher.with_cause(finding, entries, ranks_by_value(shifted))
             self.matcher.report(entry.rank, finding, entry)
+
+    def repeats(self, group: Group, *, has_step: bool) -> bool:
+        """Return True unless steps would be compared that have begun at different numbers."""
+        return not has_step or self._steps[group].is_even
 
     def findings(self) -> list[Finding]:
         """Return what is wrong with the training, the cause first."""

@@ -19,6 +19,8 @@ from distdemo.launcher.verdict import ranks_of
 class MisuseRule(Rule):
     """Misuses of a call's memory or result, as the ranks have noted them."""
 
+    takes = (MisuseNote,)
+
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
         self._ranks: defaultdict[MisuseNote, set[int]] = defaultdict(set)
@@ -131,6 +133,8 @@ def _shapes(calls: Mapping[int, RankCall]) -> dict[int, tuple[int, ...]]:
 class RemarkRule(Rule):
     """Calls that may be right, depending on how their results are used."""
 
+    takes = (CallNote,)
+
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
         self._calls: dict[tuple[Kind, str, str, SourceLine], dict[int, RankCall]] = {}
@@ -177,6 +181,8 @@ class RemarkRule(Rule):
 
 class UnseenRule(Rule):
     """Tensors that ranks couldn't look at: no findings, but gaps."""
+
+    takes = (UnseenNote,)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
