@@ -124,6 +124,9 @@ class Inspector:
             self._feed()
             self._add_ends(outcomes)
             self.judge.poll()
+            if self.judge.wants_lines:
+                for ring in self._rings:
+                    ring.ask()
         return self.judge.finding is not None
 
     def has_progress(self) -> bool:

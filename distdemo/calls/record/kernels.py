@@ -160,6 +160,7 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     pairs = zip(*tensors, strict=True) if kernel.per_pair else [tensors]
     with recorder.within_call():
         *others, work = [call(*operands, opts) for operands in pairs]
+    recorder.record_made()
     for other in others:
         other.wait()
     if number is not None:
@@ -183,7 +184,9 @@ def _call_original(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     arguments = (*tensors, kernel.options())
     recorder.safely(_record, recorder, kernel, group, arguments, known_op=False)
     with torch._C._AutoDispatchBelowAutograd():
-        return getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
+        result = getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
+    recorder.record_made()
+    return result
 
 
 def _arguments(kernel: Kernel, args: Any) -> tuple[dist.ProcessGroup, list[Any], dict[str, Any]]:
@@ -203,6 +206,8 @@ def _record(
 ) -> int | None:
     """Record a call, unless it was made by a recorded method; return its number."""
     if recorder.local.busy or not recorder.is_registered(group):
+        return None
+    if recorder.is_left_to_torch(group):
         return None
     method = METHODS[kernel.method]
     fields = fields_of(method, args, {})

@@ -26,17 +26,18 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, StopNote, UnseenNote, Writer
+from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, Loss, StopNote, UnseenNote, Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
+from distdemo.calls.record.flight import BY_TORCH, SWITCH, Flight, is_nccl
 from distdemo.calls.record.gradients import InPlace
 from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.ledger import Ledger
 from distdemo.calls.record.reductions import Reductions
 from distdemo.calls.record.samplers import Samplers
 from distdemo.calls.record.steps import REDUCTIONS, Steps
-from distdemo.calls.records import RankCall, SourceLine, Unseen
+from distdemo.calls.records import PartialCall, RankCall, SourceLine, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
 from distdemo.observe.hooks import Listener, in_backward, opaque
@@ -96,6 +97,8 @@ class Recorder(Listener):
         buffers: True to watch the tensors of calls, too.
         replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
+        is_asked: Function that returns True if the reader of the notes needs lines of calls that
+            only torch's flight recorder has.
 
     Attributes:
         local: State of the current thread.
@@ -112,6 +115,7 @@ class Recorder(Listener):
         buffers: bool = False,
         replicas: int = 0,
         delays: Iterable[float] = (),
+        is_asked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._writer = writer
         self._world = world
@@ -156,6 +160,9 @@ class Recorder(Listener):
         self.samplers = Samplers(self.safely, self.steps, self.record, self.record)
         self.observer: CallObserver | None = None
         self.off = False
+        self._switch = os.environ.get(SWITCH, "")
+        self._flight: Flight | None = None  # made for the first group that it is needed for
+        self._make_flight = partial(Flight, self, is_asked, alone=self._switch == "alone")
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
     def safely(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -346,6 +353,7 @@ class Recorder(Listener):
         """
         place, stack = frames.user_frames(3)
         key = (what, place, id(groups), cpp)
+        flight = self._flight
         with self._lock:
             if self._dropped:
                 self._write_dropped()
@@ -363,9 +371,26 @@ class Recorder(Listener):
                 self._writer.write(notes.note_line(call, number, group))
                 self._code_refs += (frame.f_code for frame in stack)
             text = str(number) if step < 0 else f"{number} {step}"
-            index = self._writer.write(text, is_call=True)
+            watched = -1 if flight is None else self._watched(what, groups)
+            index = self._writer.write(f"{text} ~" if watched >= 0 else text, is_call=True)
             self.local.unaccepted = not cpp
-            return index
+        if flight is not None and watched >= 0:
+            flight.begin(watched, index)
+        return index
+
+    def _watched(self, what: Fields | RankCall, groups: dict[str, int]) -> int:
+        """Return the group of a call if the flight recorder tells its order, or -1."""
+        if self._flight is None or what.peer is not None:
+            return -1
+        device = what.device if isinstance(what, RankCall) else "".join(map(str, what.data[2:3]))
+        number = groups.get("" if "" in groups else device or "cpu", 0)
+        return number if self._flight.watches(number) else -1
+
+    def is_left_to_torch(self, group: Any) -> bool:
+        """Return True if only the flight recorder notes the calls on a group, for tests."""
+        flight = self._flight
+        numbers = self._groups.get(group) or {} if flight is not None and flight.alone else {}
+        return flight is not None and any(map(flight.watches, numbers.values()))
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
@@ -376,9 +401,15 @@ class Recorder(Listener):
 
     def record_accept(self, *_: object, **__: object) -> None:
         """Record that torch has accepted this thread's latest call, once."""
+        self.record_made()
         if self.local.unaccepted:
             self.local.unaccepted = False
             self._write(f"a{self._other_threads()}")
+
+    def record_made(self) -> None:
+        """Tell the reader of the flight recorder that this thread's latest call was made."""
+        if self._flight is not None:
+            self._flight.end()
 
     def record_return(self, source: int = -1) -> None:
         """Record that the call or wait has returned.
@@ -386,6 +417,7 @@ class Recorder(Listener):
         Args:
             source: Group rank of the sender for a receive from any rank, or −1.
         """
+        self.record_made()
         self._write("r" if source < 0 else f"r {source}")
 
     def record_failure(self, *, accepted: bool) -> None:
@@ -394,6 +426,8 @@ class Recorder(Listener):
         Args:
             accepted: True if torch had accepted the call.
         """
+        if self._flight is not None:
+            self._flight.end() if accepted else self._flight.drop()
         self._write("f" if accepted else "u")
 
     def track(self, work: Any, call: Tracked) -> None:
@@ -516,7 +550,55 @@ class Recorder(Listener):
             for device, backend in backends.items():
                 key = GroupKey(members, backend, self._alike[members, backend, device], device)
                 self._alike[members, backend, device] += 1
-                self._groups[group][device] = self._define_group(key)
+                number = self._groups[group][device] = self._define_group(key)
+                if len(members) > 1 and (is_nccl(backend) or (self._switch and backend == "gloo")):
+                    self._watch(group, number, device, backend)
+
+    def _watch(self, group: Any, number: int, device: str, backend: str) -> None:
+        """Read the calls on a group from torch's flight recorder, as hooks can't see them all."""
+        if self._flight is None:
+            self._flight = self._make_flight()
+        default = "cuda" if is_nccl(backend) else "cpu"
+        own = group._get_backend(torch.device(device or default))
+        self._flight.watch(number, backend, group.group_name, own._get_sequence_number_for_group)
+        if self._flight.thread is not None:
+            self._spare_threads.add(self._flight.thread)
+
+    # ------------------------------------------------------------- what the flight recorder tells
+
+    def note_order(self, number: int = -1) -> None:
+        """Note which call is next on its group; -1 if the flight recorder was read to the end."""
+        self._write_recorded("o" if number < 0 else f"o {number}")
+
+    def note_recorded(self, group: int, call: PartialCall, at_us: int) -> int:
+        """Note a call that no hook has seen, and return its number on this rank."""
+        key = (call, group)
+        with self._lock:
+            number = self._calls.get(key)
+            if number is None:
+                if len(self._calls) >= MAX_KNOWN:
+                    self._forget_calls()
+                self._calls[key] = number = len(self._calls)
+                known = replace(call, source_line=BY_TORCH, sync=False)
+                self._writer.write(notes.note_line(known, number, group))
+            return self._writer.write(str(number), is_call=True, recorded_us=at_us)
+
+    def note_line(self, number: int, line: SourceLine) -> None:
+        """Note the line of such a call."""
+        text = notes.note_line(line).partition(" ")[2]
+        self._write_recorded(f"l {number} {text}")
+
+    def note_loss(self, group: int, calls: int) -> None:
+        """Note that the flight recorder has overwritten calls."""
+        self.record_on_group(group, Loss(calls))
+
+    def note_waiting(self, number: int | None) -> None:
+        """Note that the rank waits for a call that no hook has seen, or that it has ended."""
+        self._write_recorded("r" if number is None else f"w {number}")
+
+    def _write_recorded(self, line: str) -> None:
+        with self._lock:
+            self._writer.write(line, recorded_us=time.time_ns() // 1000)
 
     def _is_renumbered(self) -> bool:
         """Return True if the program numbers its ranks differently from the launcher."""
@@ -624,6 +706,8 @@ class Recorder(Listener):
         for unseen in self._unseen.values():
             if unseen.count > 1:
                 self.record(unseen)
+        if self._flight is not None:
+            self._flight.finish(failed=error is not None)
         end = EndNote("returned") if error is None else _exception_note(error)
         self.record(replace(end, source_line=line) if line else end)
 

@@ -1,0 +1,369 @@
+"""Note the calls that hooks can't see, from torch's flight recorder, in a thread of the rank.
+
+Torch keeps the latest calls of all groups, with the time of each. The thread reads the new ones now
+and then. They tell the order of the calls on a group: an entry that was made while a call was in a
+hook is this call, which the hook has noted with all its arguments; the other ones were made from
+C++. Sequence numbers can't join the two: gloo and NCCL also count some sends, and new backends of
+NCCL don't tell theirs.
+
+This starts no kernel and no collective, and waits for none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch._C import _distributed_c10d as cpp
+
+from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry, number
+from distdemo.calls.flight.pickles import load_plain
+from distdemo.calls.records import PartialCall, SourceLine, TorchPart
+
+POLL_S = 0.5  # seconds between polls
+SHARE = 0.02  # of one core that polls may take, unless calls would be lost
+CHECK_S = 0.05  # seconds between looks at the number of new calls
+MAX_POLL_S = 5.0  # seconds between polls at most
+SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Variables with the number of calls that torch keeps; the second one is older."""
+USUAL_SIZE = 2000  # unless these say otherwise
+MAX_LINES = 500  # latest calls whose lines are told
+SWITCH = "DISTDEMO_FLIGHT"
+"""Variable for tests: ``alone`` notes the collectives of gloo, too, from the flight recorder only;
+``both`` from it and from hooks."""
+BY_TORCH = SourceLine(part=TorchPart("c++"), cpp=True)
+
+
+class Notes(Protocol):
+    """Writer of the notes."""
+
+    def note_order(self, number: int = -1) -> None:
+        """Note which call comes next on its group, or that this is the end."""
+
+    def note_recorded(self, group: int, call: PartialCall, at_us: int) -> int:
+        """Note a call that only the flight recorder has, and return its number."""
+
+    def note_line(self, number: int, line: SourceLine) -> None:
+        """Note the source line of such a call."""
+
+    def note_loss(self, group: int, calls: int) -> None:
+        """Note that calls were overwritten."""
+
+    def note_waiting(self, number: int | None) -> None:
+        """Note that the rank waits for a call, or that it has ended."""
+
+
+@dataclass(eq=False, slots=True)
+class Hooked:
+    """Call that a hook has noted.
+
+    Attributes:
+        number: Number of the call on this rank.
+        began: Time at which the hook was called, in ns since 1970.
+        ended: Time at which torch had accepted the call; 0 before.
+    """
+
+    number: int
+    began: int
+    ended: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Watched:
+    """A group on one backend whose calls the flight recorder tells.
+
+    Attributes:
+        number: Number of the group in the notes.
+        since: Time from which calls are noted, in ns since 1970.
+        hooked: Calls of hooks that no entry was found for yet.
+        latest: The last call of a hook that was found.
+        place: Number of its latest collective.
+        open: Number of the latest call in the notes if it has not ended; otherwise -1.
+        entry: Number of this call in the flight recorder.
+        lost: True if calls were overwritten before they were read.
+    """
+
+    number: int
+    since: int
+    hooked: deque[Hooked] = field(default_factory=deque)
+    latest: Hooked | None = None
+    place: int = 0
+    open: int = -1
+    entry: int = -1
+    lost: bool = False
+
+
+class Flight:
+    """Reader of the flight recorder of this process.
+
+    Args:
+        notes: Writer of the notes.
+        is_asked: Function that returns True if lines are needed.
+        alone: True if hooks note no collectives of the groups that are watched.
+    """
+
+    def __init__(
+        self, notes: Notes, is_asked: Callable[[], bool] = lambda: False, *, alone: bool = False
+    ) -> None:
+        self.alone = alone
+        self._notes = notes
+        self._is_asked = is_asked
+        self._groups: dict[tuple[str, str], Watched] = {}
+        self._by_number: dict[int, Watched] = {}
+        self._backends: set[str] = set()
+        self._counters: list[Callable[[], int]] = []
+        self._lock = threading.Lock()  # of a poll
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._local = threading.local()
+        self._last: dict[str, int] = {}  # number of the latest entry that was read, by recorder
+        self._recorded: deque[tuple[str, int, int]] = deque(maxlen=MAX_LINES)
+        """Recorder, number of the entry and number in the notes of calls that no hook has seen."""
+        self._has_lines = False
+        self._waiting = -1
+        self._is_told = False  # that the rank waits for it
+        self._size = USUAL_SIZE
+        for name in SIZES:
+            if os.environ.get(name, "").isdigit():
+                self._size = int(os.environ[name])
+                break
+
+    # ------------------------------------------------------------------------------------- hooks
+
+    def watch(self, number: int, backend: str, name: str, counter: Callable[[], int]) -> None:
+        """Note the calls on a group from now on.
+
+        Args:
+            number: Number of the group in the notes.
+            backend: Its backend.
+            name: Its name in torch.
+            counter: Function that returns a number which grows with the group's calls.
+        """
+        watched = Watched(number, time.time_ns())
+        self._groups[_kind(backend), name] = self._by_number[number] = watched
+        self._backends.add(backend)
+        self._counters.append(counter)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="distdemo-flight")
+            self._thread.start()
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread that polls."""
+        return self._thread
+
+    def watches(self, number: int) -> bool:
+        """Return True if the flight recorder tells the order of calls on a group."""
+        return number in self._by_number
+
+    def begin(self, group: int, number: int) -> None:
+        """Remember a call that a hook has noted and is about to make."""
+        self.end()  # of the call before
+        hooked = Hooked(number, time.time_ns())
+        self._local.hooked = hooked
+        self._by_number[group].hooked.append(hooked)
+
+    def end(self) -> None:
+        """Remember that torch has accepted this thread's latest call."""
+        hooked: Hooked | None = getattr(self._local, "hooked", None)
+        if hooked is not None:
+            hooked.ended = time.time_ns()
+            self._local.hooked = None
+
+    def drop(self) -> None:
+        """Forget this thread's latest call, which torch has rejected."""
+        hooked: Hooked | None = getattr(self._local, "hooked", None)
+        if hooked is None:
+            return
+        self._local.hooked = None
+        with self._lock:
+            for watched in self._by_number.values():
+                if hooked in watched.hooked:
+                    watched.hooked.remove(hooked)
+
+    # -------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        """Poll until the end of the program; an error stops the recording."""
+        pause = POLL_S
+        counted = -1
+        while not self._over.wait(min(pause, CHECK_S)):
+            pause -= CHECK_S
+            count = sum(counter() for counter in self._counters)
+            is_full = 0 <= counted < count - self._size // 2
+            if pause > 0 and not (is_full or self._is_asked()):
+                continue
+            began = time.thread_time()
+            if count != counted or self._waiting >= 0 or self._has_open():
+                counted = count
+                self.poll()
+            if self._is_asked():
+                self.tell_lines()
+            used = time.thread_time() - began
+            pause = min(MAX_POLL_S, max(POLL_S, used / SHARE))
+
+    def _has_open(self) -> bool:
+        return any(watched.open >= 0 for watched in self._by_number.values())
+
+    def finish(self, *, failed: bool) -> None:
+        """Note the rest of the calls, at the end of the program.
+
+        Args:
+            failed: True if it raised, so that the lines of its latest calls are needed.
+        """
+        if self._over.is_set() or not self._groups:
+            return
+        self._over.set()
+        self.poll()
+        if failed:
+            self.tell_lines()
+        self._notes.note_order()
+
+    # ----------------------------------------------------------------------------------- entries
+
+    def poll(self) -> None:
+        """Note the new calls."""
+        with self._lock:
+            now = time.time_ns()
+            for source, dump in self._dumps(stacks=False):
+                for place, entry in self._new(source, dump):
+                    self._note(source, place, entry)
+            for watched in self._by_number.values():
+                while watched.hooked and 0 < watched.hooked[0].ended < now:
+                    self._order(watched, watched.hooked.popleft())
+            self._note_waiting()
+
+    def _dumps(self, *, stacks: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the dump of each recorder that has groups.
+
+        With stacks, the first one takes some seconds.
+        """
+        for backend in sorted(self._backends):
+            for source, function, more in sources(backend):
+                with suppress(RuntimeError, ValueError):  # this backend has none
+                    made = function(True, stacks, False, *more)
+                    yield source, load_plain(made)
+
+    def _new(self, source: str, dump: dict[str, Any]) -> Iterator[tuple[int, FlightEntry]]:
+        """Yield the new entries of a recorder with their numbers."""
+        entries: list[dict[str, Any]] = dump.get("entries") or []
+        if not entries:
+            return
+        last = self._last.get(source)
+        first = number(entries[0]["record_id"])
+        newest = number(entries[-1]["record_id"])
+        since = min(watched.since for watched in self._by_number.values())
+        if last is None:
+            if first > 0 and number(entries[0]["time_created_ns"]) > since:
+                self._lose(0)
+        elif newest < last:  # the program has emptied the recorder
+            self._lose(0)
+            last = None
+        elif first > last + 1:
+            self._lose(first - last - 1)
+        self._last[source] = newest
+        reader = EntryReader()
+        for value in entries:
+            place = number(value["record_id"])
+            if last is None or place > last:
+                yield place, reader.read(value)
+            elif value.get("retired") or value.get("state") == "completed":
+                self._close(place)
+
+    def _lose(self, calls: int) -> None:
+        """End the comparison of all groups: these may be calls of any of them."""
+        for watched in self._by_number.values():
+            if not watched.lost:
+                watched.lost = True
+                self._notes.note_loss(watched.number, calls)
+
+    def _close(self, place: int) -> None:
+        for watched in self._by_number.values():
+            if watched.entry == place:
+                watched.open = -1
+
+    def _note(self, source: str, place: int, entry: FlightEntry) -> None:
+        """Note an entry: as the call of a hook if it was made within it."""
+        watched = self._groups.get((_kind(entry.backend), entry.group[0]))
+        if watched is None or entry.is_message or entry.created < watched.since:
+            return
+        hooked = watched.hooked
+        while hooked and 0 < hooked[0].ended < entry.created:  # it has no entry
+            self._order(watched, hooked.popleft())
+        if hooked and hooked[0].began <= entry.created:
+            watched.latest = hooked.popleft()
+            self._order(watched, watched.latest)
+        elif entry.place > watched.place and not _is_within(entry, watched.latest):
+            call = entry.call
+            at_us = entry.created // 1000
+            watched.open = self._notes.note_recorded(watched.number, call, at_us)
+            watched.entry = place
+            self._recorded.append((source, place, watched.open))
+            if entry.state != CallState.STARTED:
+                watched.open = -1
+        watched.place = max(watched.place, entry.place)
+
+    def _order(self, watched: Watched, hooked: Hooked) -> None:
+        watched.open = -1  # later calls come after it
+        self._notes.note_order(hooked.number)
+
+    def _note_waiting(self) -> None:
+        """Note the first call that hadn't ended at the last poll, either."""
+        waiting = min((w.open for w in self._by_number.values() if w.open >= 0), default=-1)
+        if waiting != self._waiting:
+            if self._waiting >= 0:
+                self._notes.note_waiting(None)
+            self._waiting = waiting
+            self._is_told = False
+        elif waiting >= 0 and not self._is_told:
+            self._is_told = True
+            self._notes.note_waiting(waiting)
+
+    def tell_lines(self) -> None:
+        """Note the lines of the latest calls that no hook has seen, once."""
+        if self._has_lines or not self._recorded:
+            return
+        self._has_lines = True
+        numbers = {(source, place): number for source, place, number in self._recorded}
+        for source, dump in self._dumps(stacks=True):
+            reader = EntryReader()
+            for value in dump.get("entries") or []:
+                known = numbers.get((source, value["record_id"]))
+                if known is not None:
+                    self._notes.note_line(known, reader.read(value).call.source_line)
+
+
+def sources(backend: str) -> Iterator[tuple[str, Callable[..., bytes], tuple[str, ...]]]:
+    """Yield the recorders that may hold calls of a backend: name, function and last arguments."""
+    usual = getattr(cpp, "_dump_fr_trace", None)
+    if backend == "gloo" and usual is not None:
+        yield "gloo", usual, ()
+    older = getattr(cpp, "_dump_nccl_trace", None)
+    if is_nccl(backend) and older is not None:
+        yield "nccl", older, ()
+    if is_nccl(backend) and usual is not None and "backend" in (usual.__doc__ or ""):
+        for name in {backend, "nccl2"}:  # torch 2.15 and later
+            yield name, usual, (name,)
+
+
+def _kind(backend: str) -> str:
+    """Return the name of a backend in the entries, where those of NCCL have several."""
+    return "nccl" if is_nccl(backend) else backend
+
+
+def is_nccl(backend: str) -> bool:
+    """Return True for NCCL, of which torch has several backends."""
+    return backend.startswith("nccl")
+
+
+def _is_within(entry: FlightEntry, hooked: Hooked | None) -> bool:
+    """Return True if an entry is another part of a call that a hook has noted."""
+    if hooked is None:
+        return False
+    return hooked.began <= entry.created and (not hooked.ended or entry.created <= hooked.ended)
