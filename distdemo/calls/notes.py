@@ -219,8 +219,12 @@ def note_line(note: object, *numbers: int) -> str:
         note: The note, or call to define.
         numbers: Number of the group, if the note is about one; of a call, also its own number.
     """
-    fields = json.dumps(encode(note, decodable=True), separators=(",", ":"))
-    return " ".join([LETTERS[type(note)], *map(str, numbers), fields])
+    return " ".join([LETTERS[type(note)], *map(str, numbers), fields_text(note)])
+
+
+def fields_text(note: object) -> str:
+    """Return the fields of a note as JSON."""
+    return json.dumps(encode(note, decodable=True), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

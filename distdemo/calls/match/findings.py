@@ -240,8 +240,9 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         what += f"make on a line that has already run {times}."
     rows = (*matcher.shown.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
-    unread = tuple(rank for rank in gone if not matcher.ranks[rank].recorder_read)
-    if group.recorded and unread:
+    states = ((rank, matcher.ranks[rank]) for rank in gone if group.recorded)
+    unread = tuple(rank for rank, state in states if state.ended and not state.recorder_read)
+    if unread:
         whose = f"{ranks_of(unread)}: the calls of the last half second may be unknown."
         before = "\n  ".join(filter(None, (before, whose)))
     finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)

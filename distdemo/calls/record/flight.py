@@ -1,10 +1,12 @@
 """Note the calls that hooks can't see, from torch's flight recorder, in a thread of the rank.
 
-Torch keeps the latest calls of all groups, with the time of each. The thread reads the new ones now
-and then. They tell the order of the calls on a group: an entry that was made while a call was in a
-hook is this call, which the hook has noted with all its arguments; the other ones were made from
-C++. Sequence numbers can't join the two: gloo and NCCL also count some sends, and new backends of
-NCCL don't tell theirs.
+Hooks note the calls from Python. As long as the group's counter grows within them only, there are
+no other calls, and nothing is read. Otherwise there were calls from C++. The thread finds them
+among the latest calls of all groups, which torch keeps with the time of each: an entry that was
+made while a call was in a hook is this call, the other ones are those from C++. Their order is
+noted, too.
+
+Sequence numbers can't join the two: the counters of gloo and NCCL include some sends.
 
 This starts no kernel and no collective, and waits for none.
 """
@@ -29,14 +31,15 @@ from distdemo.calls.records import PartialCall, SourceLine, TorchPart
 POLL_S = 0.5  # seconds between polls
 SHARE = 0.02  # of one core that polls may take, unless calls would be lost
 CHECK_S = 0.05  # seconds between looks at the number of new calls
+FULL = 0.6  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Variables with the number of calls that torch keeps; the second one is older."""
 USUAL_SIZE = 2000  # unless these say otherwise
 MAX_LINES = 500  # latest calls whose lines are told
 SWITCH = "DISTDEMO_FLIGHT"
-"""Variable for tests: ``alone`` notes the collectives of gloo, too, from the flight recorder only;
-``both`` from it and from hooks."""
+"""Variable for tests, which has calls of gloo read from the flight recorder, too: ``both`` those
+from C++, as it is with NCCL; ``alone`` all, so that hooks note none."""
 BY_TORCH = SourceLine(part=TorchPart("c++"), cpp=True)
 
 
@@ -64,13 +67,17 @@ class Hooked:
     """Call that a hook has noted.
 
     Attributes:
+        watched: Its group.
+        is_next: True if there were no other calls since the one before.
         number: Number of the call on this rank.
         began: Time at which the hook was called, in ns since 1970.
         ended: Time at which torch had accepted the call; 0 before.
     """
 
-    number: int
-    began: int
+    watched: Watched
+    is_next: bool
+    number: int = -1
+    began: int = 0
     ended: int = 0
 
 
@@ -80,9 +87,12 @@ class Watched:
 
     Attributes:
         number: Number of the group in the notes.
-        since: Time from which calls are noted, in ns since 1970.
-        hooked: Calls of hooks that no entry was found for yet.
-        latest: The last call of a hook that was found.
+        counter: Function that returns a number which grows with the calls; None if unknown.
+        since: Time from which calls may be unknown, in ns since 1970.
+        seen: The counter's number at this time.
+        counted: The counter's number at the latest poll.
+        hooked: Calls of hooks whose order isn't known yet.
+        latest: The last call of a hook whose order is known.
         place: Number of its latest collective.
         open: Number of the latest call in the notes if it has not ended; otherwise -1.
         entry: Number of this call in the flight recorder.
@@ -90,13 +100,22 @@ class Watched:
     """
 
     number: int
+    counter: Callable[[], int | None]
     since: int
+    seen: int | None
+    counted: int | None = -1
     hooked: deque[Hooked] = field(default_factory=deque)
     latest: Hooked | None = None
     place: int = 0
     open: int = -1
     entry: int = -1
     lost: bool = False
+
+    @property
+    def has_news(self) -> bool:
+        """True if there may be calls that aren't known."""
+        count = self.counter()
+        return count is None or count != self.seen or bool(self.hooked)
 
 
 class Flight:
@@ -117,7 +136,6 @@ class Flight:
         self._groups: dict[tuple[str, str], Watched] = {}
         self._by_number: dict[int, Watched] = {}
         self._backends: set[str] = set()
-        self._counters: list[Callable[[], int]] = []
         self._lock = threading.Lock()  # of a poll
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -136,19 +154,21 @@ class Flight:
 
     # ------------------------------------------------------------------------------------- hooks
 
-    def watch(self, number: int, backend: str, name: str, counter: Callable[[], int]) -> None:
+    def watch(
+        self, number: int, backend: str, name: str, counter: Callable[[], int | None]
+    ) -> None:
         """Note the calls on a group from now on.
 
         Args:
             number: Number of the group in the notes.
             backend: Its backend.
             name: Its name in torch.
-            counter: Function that returns a number which grows with the group's calls.
+            counter: Function that returns a number which grows with the group's calls; None if
+                unknown.
         """
-        watched = Watched(number, time.time_ns())
+        watched = Watched(number, counter, time.time_ns(), counter())
         self._groups[_kind(backend), name] = self._by_number[number] = watched
         self._backends.add(backend)
-        self._counters.append(counter)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="distdemo-flight")
             self._thread.start()
@@ -162,54 +182,68 @@ class Flight:
         """Return True if the flight recorder tells the order of calls on a group."""
         return number in self._by_number
 
-    def begin(self, group: int, number: int) -> None:
-        """Remember a call that a hook has noted and is about to make."""
+    def expect(self, group: int) -> Hooked:
+        """Return the call that a hook is about to note on a group."""
         self.end()  # of the call before
-        hooked = Hooked(number, time.time_ns())
+        watched = self._by_number[group]
+        is_next = not watched.hooked and watched.seen is not None
+        return Hooked(watched, is_next and watched.counter() == watched.seen)
+
+    def begin(self, hooked: Hooked, number: int, *, is_message: bool) -> None:
+        """Remember a call that a hook has noted and is about to make."""
+        hooked.number = number
+        hooked.began = time.time_ns()
         self._local.hooked = hooked
-        self._by_number[group].hooked.append(hooked)
+        if hooked.is_next:
+            hooked.watched.latest = hooked
+        elif not is_message:
+            hooked.watched.hooked.append(hooked)
 
     def end(self) -> None:
         """Remember that torch has accepted this thread's latest call."""
         hooked: Hooked | None = getattr(self._local, "hooked", None)
-        if hooked is not None:
-            hooked.ended = time.time_ns()
-            self._local.hooked = None
+        if hooked is None:
+            return
+        self._local.hooked = None
+        hooked.ended = time.time_ns()
+        if hooked.is_next:
+            hooked.watched.since = hooked.ended
+            hooked.watched.seen = hooked.watched.counter()
 
     def drop(self) -> None:
         """Forget this thread's latest call, which torch has rejected."""
         hooked: Hooked | None = getattr(self._local, "hooked", None)
-        if hooked is None:
-            return
-        self._local.hooked = None
-        with self._lock:
-            for watched in self._by_number.values():
-                if hooked in watched.hooked:
-                    watched.hooked.remove(hooked)
+        self.end()
+        if hooked is not None and not hooked.is_next:
+            with self._lock:
+                if hooked in hooked.watched.hooked:
+                    hooked.watched.hooked.remove(hooked)
 
     # -------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         """Poll until the end of the program; an error stops the recording."""
         pause = POLL_S
-        counted = -1
         while not self._over.wait(min(pause, CHECK_S)):
             pause -= CHECK_S
-            count = sum(counter() for counter in self._counters)
-            is_full = 0 <= counted < count - self._size // 2
-            if pause > 0 and not (is_full or self._is_asked()):
+            if pause > 0 and not (self._is_filling() or self._is_asked()):
                 continue
             began = time.thread_time()
-            if count != counted or self._waiting >= 0 or self._has_open():
-                counted = count
+            if any(w.has_news or w.open >= 0 for w in self._by_number.values()):
                 self.poll()
             if self._is_asked():
                 self.tell_lines()
             used = time.thread_time() - began
             pause = min(MAX_POLL_S, max(POLL_S, used / SHARE))
 
-    def _has_open(self) -> bool:
-        return any(watched.open >= 0 for watched in self._by_number.values())
+    def _is_filling(self) -> bool:
+        """Return True if calls may be overwritten soon."""
+        new = 0
+        for watched in self._by_number.values():
+            count = watched.counter()
+            if count is not None and watched.seen is not None:
+                new += count - watched.seen
+        return new > FULL * self._size
 
     def finish(self, *, failed: bool) -> None:
         """Note the rest of the calls, at the end of the program.
@@ -231,12 +265,17 @@ class Flight:
         """Note the new calls."""
         with self._lock:
             now = time.time_ns()
+            counts = [(watched, watched.counter()) for watched in self._by_number.values()]
             for source, dump in self._dumps(stacks=False):
                 for place, entry in self._new(source, dump):
                     self._note(source, place, entry)
             for watched in self._by_number.values():
                 while watched.hooked and 0 < watched.hooked[0].ended < now:
                     self._order(watched, watched.hooked.popleft())
+            for watched, count in counts:
+                if count == watched.counted:  # torch counts a call before it makes the entry
+                    watched.seen = count
+                watched.counted = count
             self._note_waiting()
 
     def _dumps(self, *, stacks: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -255,31 +294,31 @@ class Flight:
         entries: list[dict[str, Any]] = dump.get("entries") or []
         if not entries:
             return
-        last = self._last.get(source)
+        last = self._last.get(source, -1)
         first = number(entries[0]["record_id"])
         newest = number(entries[-1]["record_id"])
-        since = min(watched.since for watched in self._by_number.values())
-        if last is None:
-            if first > 0 and number(entries[0]["time_created_ns"]) > since:
-                self._lose(0)
-        elif newest < last:  # the program has emptied the recorder
-            self._lose(0)
-            last = None
-        elif first > last + 1:
-            self._lose(first - last - 1)
+        if newest < last:  # the program has emptied the recorder
+            last = -1
+        if first > last + 1:
+            self._lose(first - last - 1, number(entries[0]["time_created_ns"]))
         self._last[source] = newest
         reader = EntryReader()
         for value in entries:
             place = number(value["record_id"])
-            if last is None or place > last:
+            if place > last:
                 yield place, reader.read(value)
             elif value.get("retired") or value.get("state") == "completed":
                 self._close(place)
 
-    def _lose(self, calls: int) -> None:
-        """End the comparison of all groups: these may be calls of any of them."""
+    def _lose(self, calls: int, until: int) -> None:
+        """End the comparison of the groups that may have had calls of which there is no entry.
+
+        Args:
+            calls: Number of entries that were overwritten before they were read.
+            until: Time of the oldest entry.
+        """
         for watched in self._by_number.values():
-            if not watched.lost:
+            if watched.has_news and watched.since < until and not watched.lost:
                 watched.lost = True
                 self._notes.note_loss(watched.number, calls)
 

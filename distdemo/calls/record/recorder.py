@@ -372,25 +372,32 @@ class Recorder(Listener):
                 self._code_refs += (frame.f_code for frame in stack)
             text = str(number) if step < 0 else f"{number} {step}"
             watched = -1 if flight is None else self._watched(what, groups)
-            index = self._writer.write(f"{text} ~" if watched >= 0 else text, is_call=True)
+            if flight is None or watched < 0:
+                index = self._writer.write(text, is_call=True)
+            else:
+                hooked = flight.expect(watched)
+                is_message = what.peer is not None
+                if not (hooked.is_next or is_message):
+                    text = f"{text} ~"
+                index = self._writer.write(text, is_call=True)
+                flight.begin(hooked, index, is_message=is_message)
             self.local.unaccepted = not cpp
-        if flight is not None and watched >= 0:
-            flight.begin(watched, index)
         return index
 
     def _watched(self, what: Fields | RankCall, groups: dict[str, int]) -> int:
         """Return the group of a call if the flight recorder tells its order, or -1."""
-        if self._flight is None or what.peer is not None:
+        if self._flight is None:
             return -1
         device = what.device if isinstance(what, RankCall) else "".join(map(str, what.data[2:3]))
         number = groups.get("" if "" in groups else device or "cpu", 0)
         return number if self._flight.watches(number) else -1
 
-    def is_left_to_torch(self, group: Any) -> bool:
-        """Return True if only the flight recorder notes the calls on a group, for tests."""
+    def is_left_to_torch(self, group: Any, *, from_cpp: bool = False) -> bool:
+        """Return True if only the flight recorder notes such calls on a group."""
         flight = self._flight
-        numbers = self._groups.get(group) or {} if flight is not None and flight.alone else {}
-        return flight is not None and any(map(flight.watches, numbers.values()))
+        if flight is None or not (from_cpp or flight.alone):
+            return False
+        return any(map(flight.watches, self._groups.get(group, {}).values()))
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
@@ -558,9 +565,8 @@ class Recorder(Listener):
         """Read the calls on a group from torch's flight recorder, as hooks can't see them all."""
         if self._flight is None:
             self._flight = self._make_flight()
-        default = "cuda" if is_nccl(backend) else "cpu"
-        own = group._get_backend(torch.device(device or default))
-        self._flight.watch(number, backend, group.group_name, own._get_sequence_number_for_group)
+        on = torch.device(device or ("cuda" if is_nccl(backend) else "cpu"))
+        self._flight.watch(number, backend, group.group_name, partial(_count, ref(group), on))
         if self._flight.thread is not None:
             self._spare_threads.add(self._flight.thread)
 
@@ -585,8 +591,7 @@ class Recorder(Listener):
 
     def note_line(self, number: int, line: SourceLine) -> None:
         """Note the line of such a call."""
-        text = notes.note_line(line).partition(" ")[2]
-        self._write_recorded(f"l {number} {text}")
+        self._write_recorded(f"l {number} {notes.fields_text(line)}")
 
     def note_loss(self, group: int, calls: int) -> None:
         """Note that the flight recorder has overwritten calls."""
@@ -624,6 +629,8 @@ class Recorder(Listener):
         destruction = notes.Destruction(line, failing)
         if is_world and error is None:
             self.ledger.finish()  # the program may change its parameters afterwards
+        if self._flight is not None:
+            self._flight.poll()  # calls before
         with self._lock:
             for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
@@ -723,6 +730,17 @@ def _group_count() -> int:
     world: Any = c10d._world
     in_order = "group_count" in c10d._hash_ranks_to_str.__code__.co_names  # torch 2.14 and later
     return int(world.group_count) if in_order else len(world.pg_names)
+
+
+def _count(group: ref[Any], device: torch.device) -> int | None:
+    """Return a number that grows with the calls of a group; None if it can't be known."""
+    found = group()  # a reference would keep its connections open
+    if found is None:
+        return -1
+    try:
+        return int(found._get_backend(device)._get_sequence_number_for_group())
+    except RuntimeError:
+        return None
 
 
 def _backends(group: Any) -> dict[str, str]:
