@@ -118,16 +118,21 @@ class Judge:
         if candidate != self._candidate:
             self._candidate = candidate
             self._candidate_since = now
-        if now - self._candidate_since >= SETTLE_TIMEOUT_S:
+        if now - self._candidate_since >= SETTLE_TIMEOUT_S and not self._lacks_lines(error):
             self.finding = error
         return self.finding
 
     def _lacks_lines(self, finding: Finding) -> bool:
         """Return True if ranks may still tell lines of this finding."""
         groups = self.matcher.groups.values()
-        lines = (row.source_line for row in finding.rows)
+        unknown = {
+            rank
+            for row in finding.rows
+            for rank in row.ranks
+            if (line := row.source_line) is not None and line.cpp and not line.line
+        }
         if not any(group.recorded for group in groups) or all(
-            line is None or line.line or not line.cpp for line in lines
+            self.matcher.ranks[rank].over for rank in unknown
         ):
             return False
         now = time.monotonic()

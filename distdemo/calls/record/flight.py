@@ -17,15 +17,17 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from torch._C import _distributed_c10d as cpp
 
 from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry, number
-from distdemo.calls.flight.pickles import load_plain
+from distdemo.calls.flight.pickles import load_last, load_plain
+from distdemo.calls.record.frames import known_part
 from distdemo.calls.records import PartialCall, SourceLine, TorchPart
 
 POLL_S = 0.5  # seconds between polls
@@ -36,6 +38,8 @@ MAX_POLL_S = 5.0  # seconds between polls at most
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Variables with the number of calls that torch keeps; the second one is older."""
 USUAL_SIZE = 2000  # unless these say otherwise
+COUNTER = "record_id"
+"""First key of an entry, which counts those of a recorder."""
 MAX_LINES = 500  # latest calls whose lines are told
 SWITCH = "DISTDEMO_FLIGHT"
 """Variable for tests, which has calls of gloo read from the flight recorder, too: ``both`` those
@@ -45,6 +49,11 @@ BY_TORCH = SourceLine(part=TorchPart("c++"), cpp=True)
 
 class Notes(Protocol):
     """Writer of the notes."""
+
+    off: bool
+
+    def safely(self, function: Callable[[], object]) -> object:
+        """Call a function; an exception only stops the recording."""
 
     def note_order(self, number: int = -1) -> None:
         """Note which call comes next on its group, or that this is the end."""
@@ -143,6 +152,7 @@ class Flight:
         self._last: dict[str, int] = {}  # number of the latest entry that was read, by recorder
         self._recorded: deque[tuple[str, int, int]] = deque(maxlen=MAX_LINES)
         """Recorder, number of the entry and number in the notes of calls that no hook has seen."""
+        self._polled = 0  # time of the latest poll
         self._has_lines = False
         self._waiting = -1
         self._is_told = False  # that the rank waits for it
@@ -170,7 +180,8 @@ class Flight:
         self._groups[_kind(backend), name] = self._by_number[number] = watched
         self._backends.add(backend)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="distdemo-flight")
+            target = partial(self._notes.safely, self._run)
+            self._thread = threading.Thread(target=target, daemon=True, name="distdemo-flight")
             self._thread.start()
 
     @property
@@ -222,27 +233,28 @@ class Flight:
     # -------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        """Poll until the end of the program; an error stops the recording."""
-        pause = POLL_S
-        while not self._over.wait(min(pause, CHECK_S)):
+        """Poll until the end of the program, or of the recording."""
+        pause = shortest = POLL_S
+        while not (self._over.wait(min(pause, CHECK_S)) or self._notes.off):
             pause -= CHECK_S
             if pause > 0 and not (self._is_filling() or self._is_asked()):
                 continue
             began = time.thread_time()
             if any(w.has_news or w.open >= 0 for w in self._by_number.values()):
-                self.poll()
+                has_found = self.poll()
+                shortest = POLL_S if has_found else 2 * shortest
             if self._is_asked():
                 self.tell_lines()
             used = time.thread_time() - began
-            pause = min(MAX_POLL_S, max(POLL_S, used / SHARE))
+            pause = min(MAX_POLL_S, max(shortest, used / SHARE))
 
     def _is_filling(self) -> bool:
         """Return True if calls may be overwritten soon."""
         new = 0
         for watched in self._by_number.values():
             count = watched.counter()
-            if count is not None and watched.seen is not None:
-                new += count - watched.seen
+            if count is not None and watched.counted is not None:
+                new += count - watched.counted
         return new > FULL * self._size
 
     def finish(self, *, failed: bool) -> None:
@@ -261,14 +273,18 @@ class Flight:
 
     # ----------------------------------------------------------------------------------- entries
 
-    def poll(self) -> None:
-        """Note the new calls."""
+    def poll(self) -> bool:
+        """Note the new calls, and return True if there are any."""
+        has_found = False
         with self._lock:
             now = time.time_ns()
+            if now < self._polled:  # the clock was set back
+                self._lose(0, now)
             counts = [(watched, watched.counter()) for watched in self._by_number.values()]
             for source, dump in self._dumps(stacks=False):
                 for place, entry in self._new(source, dump):
                     self._note(source, place, entry)
+                    has_found = True
             for watched in self._by_number.values():
                 while watched.hooked and 0 < watched.hooked[0].ended < now:
                     self._order(watched, watched.hooked.popleft())
@@ -276,9 +292,11 @@ class Flight:
                 if count == watched.counted:  # torch counts a call before it makes the entry
                     watched.seen = count
                 watched.counted = count
+            self._polled = now
             self._note_waiting()
+        return has_found
 
-    def _dumps(self, *, stacks: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _dumps(self, *, stacks: bool) -> Iterator[tuple[str, bytes]]:
         """Yield the dump of each recorder that has groups.
 
         With stacks, the first one takes some seconds.
@@ -286,17 +304,18 @@ class Flight:
         for backend in sorted(self._backends):
             for source, function, more in sources(backend):
                 with suppress(RuntimeError, ValueError):  # this backend has none
-                    made = function(True, stacks, False, *more)
-                    yield source, load_plain(made)
+                    yield source, function(True, stacks, False, *more)
 
-    def _new(self, source: str, dump: dict[str, Any]) -> Iterator[tuple[int, FlightEntry]]:
+    def _new(self, source: str, dump: bytes) -> Iterator[tuple[int, FlightEntry]]:
         """Yield the new entries of a recorder with their numbers."""
-        entries: list[dict[str, Any]] = dump.get("entries") or []
+        last = self._last.get(source, -1)
+        entries = load_last(dump, COUNTER, last + 1)  # fast
+        if entries is None:
+            entries = load_plain(dump).get("entries")
         if not entries:
             return
-        last = self._last.get(source, -1)
-        first = number(entries[0]["record_id"])
-        newest = number(entries[-1]["record_id"])
+        first = number(entries[0][COUNTER])
+        newest = number(entries[-1][COUNTER])
         if newest < last:  # the program has emptied the recorder
             last = -1
         if first > last + 1:
@@ -304,7 +323,7 @@ class Flight:
         self._last[source] = newest
         reader = EntryReader()
         for value in entries:
-            place = number(value["record_id"])
+            place = number(value[COUNTER])
             if place > last:
                 yield place, reader.read(value)
             elif value.get("retired") or value.get("state") == "completed":
@@ -318,7 +337,8 @@ class Flight:
             until: Time of the oldest entry.
         """
         for watched in self._by_number.values():
-            if watched.has_news and watched.since < until and not watched.lost:
+            known = max(watched.since, self._polled)
+            if watched.has_news and (known < until or not calls) and not watched.lost:
                 watched.lost = True
                 self._notes.note_loss(watched.number, calls)
 
@@ -372,10 +392,11 @@ class Flight:
         numbers = {(source, place): number for source, place, number in self._recorded}
         for source, dump in self._dumps(stacks=True):
             reader = EntryReader()
-            for value in dump.get("entries") or []:
-                known = numbers.get((source, value["record_id"]))
+            for value in load_plain(dump).get("entries") or []:
+                known = numbers.get((source, value[COUNTER]))
                 if known is not None:
-                    self._notes.note_line(known, reader.read(value).call.source_line)
+                    line = reader.read(value).call.source_line
+                    self._notes.note_line(known, replace(line, part=_part(value["frames"], line)))
 
 
 def sources(backend: str) -> Iterator[tuple[str, Callable[..., bytes], tuple[str, ...]]]:
@@ -399,6 +420,16 @@ def _kind(backend: str) -> str:
 def is_nccl(backend: str) -> bool:
     """Return True for NCCL, of which torch has several backends."""
     return backend.startswith("nccl")
+
+
+def _part(stack: Iterable[dict[str, Any]], line: SourceLine) -> TorchPart | None:
+    """Return the part of torch that makes a call, from its stack up to the user's line."""
+    for frame in stack:
+        if (frame["filename"], frame["line"]) == (line.file, line.line):
+            return None
+        if (part := known_part(frame["filename"], frame["name"])) is not None:
+            return part
+    return None
 
 
 def _is_within(entry: FlightEntry, hooked: Hooked | None) -> bool:

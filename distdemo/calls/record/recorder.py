@@ -215,6 +215,11 @@ class Recorder(Listener):
     # -------------------------------------------------------------------------------------- calls
 
     @property
+    def is_tested(self) -> bool:
+        """True if calls from C++ over gloo are read from the flight recorder, as over NCCL."""
+        return bool(self._switch)
+
+    @property
     def calls(self) -> int:
         """Number of recorded calls."""
         return self._writer.calls
