@@ -25,7 +25,7 @@ from distdemo.launcher.messages import Completed, Failed, Identity, Message, Sen
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.rank import Rank, exit_as_python, exit_status, flush, set_device
 from distdemo.launcher.records import Died
-from distdemo.launcher.rendezvous import set_interface
+from distdemo.launcher.rendezvous import set_interface, set_recorder
 from distdemo.launcher.torch_import import seed_numpy
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def _work(assignment: Assignment, sender: Sender, exit_pipe: Identity, started: 
         set_interface(local.interface)
     if world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
+    if world.user_program is not None:
+        set_recorder(world.user_program.recorded_calls)
     if assignment.mpi is not None:
         pmi.set_environment(*assignment.mpi)
     rank = Rank(assignment.rank, world, local, sender, exit_pipe)

@@ -15,7 +15,8 @@ if __name__ == "__main__":
 from calls.programs import MISTAKES, WORLDS
 from calls.recorded import lines_at_fault, lines_named, sanitized, source_of
 
-from distdemo.calls.record.flight import SIZES, SWITCH
+from distdemo.calls.record.flight import SWITCH
+from distdemo.launcher.rendezvous import RECORDER_SIZES
 
 DEADLINE = 10.0  # seconds until a program that hangs is stopped
 UNKNOWN_KINDS = {
@@ -52,7 +53,7 @@ def variables(mode: str) -> dict[str, str]:
     Args:
         mode: ``alone`` for all collectives; ``both`` for those from C++, as it is with NCCL.
     """
-    return {SWITCH: mode, **dict.fromkeys(SIZES[:1], "2000")}
+    return {SWITCH: mode, **dict.fromkeys(RECORDER_SIZES[:1], "2000")}
 
 
 def unknown(name: str, mode: str) -> str:
@@ -96,8 +97,8 @@ def main() -> int:
             found += not miss
             wrong += bool(miss) and not why
             if miss:
-                print(f"{mode}: {name}: {miss} ({why or 'NOT ON THE LIST'})", flush=True)
-        print(f"{mode}: {found} of {len(MISTAKES) + len(WORLDS)} as by hooks", flush=True)
+                sys.stdout.write(f"{mode}: {name}: {miss} ({why or 'NOT ON THE LIST'})\n")
+        sys.stdout.write(f"{mode}: {found} of {len(MISTAKES) + len(WORLDS)} as by hooks\n")
     return int(wrong > 0)
 
 

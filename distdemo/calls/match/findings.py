@@ -26,6 +26,7 @@ SIZES = ("shape", "splits", "dtype")
 Where = Mapping[int, SourceLine | None]
 """Source lines of ranks, if they are known."""
 MAX_UNWAITED = 3  # lines with calls that were never waited for
+UNRECORDED = "ReduceOp, root and splits of calls that only torch's flight recorder has are unknown."
 NOT_REACHED = "had not reached this call"
 
 
@@ -62,6 +63,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
+    if group.recorded and any(call.partial for call in calls.values()):
+        rule = f"{rule} {UNRECORDED}"
     if kind == "group" and len({call.members for call in calls.values()}) == 1:
         rule = _count_rule(calls) or rule
     what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."

@@ -29,14 +29,13 @@ from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry, n
 from distdemo.calls.flight.pickles import load_last, load_plain
 from distdemo.calls.record.frames import known_part
 from distdemo.calls.records import PartialCall, SourceLine, TorchPart
+from distdemo.launcher.rendezvous import RECORDER_SIZES
 
 POLL_S = 0.5  # seconds between polls
 SHARE = 0.02  # of one core that polls may take, unless calls would be lost
 CHECK_S = 0.05  # seconds between looks at the number of new calls
 FULL = 0.6  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
-SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""Variables with the number of calls that torch keeps; the second one is older."""
 USUAL_SIZE = 2000  # unless these say otherwise
 COUNTER = "record_id"
 """First key of an entry, which counts those of a recorder."""
@@ -122,7 +121,9 @@ class Watched:
 
     @property
     def has_news(self) -> bool:
-        """True if there may be calls that aren't known."""
+        """True if there may be calls that aren't known and still matter."""
+        if self.lost:
+            return False
         count = self.counter()
         return count is None or count != self.seen or bool(self.hooked)
 
@@ -157,7 +158,7 @@ class Flight:
         self._waiting = -1
         self._is_told = False  # that the rank waits for it
         self._size = USUAL_SIZE
-        for name in SIZES:
+        for name in RECORDER_SIZES:
             if os.environ.get(name, "").isdigit():
                 self._size = int(os.environ[name])
                 break
@@ -198,7 +199,7 @@ class Flight:
         self.end()  # of the call before
         watched = self._by_number[group]
         is_next = not watched.hooked and watched.seen is not None
-        return Hooked(watched, is_next and watched.counter() == watched.seen)
+        return Hooked(watched, watched.lost or (is_next and watched.counter() == watched.seen))
 
     def begin(self, hooked: Hooked, number: int, *, is_message: bool) -> None:
         """Remember a call that a hook has noted and is about to make."""
@@ -340,6 +341,7 @@ class Flight:
             known = max(watched.since, self._polled)
             if watched.has_news and (known < until or not calls) and not watched.lost:
                 watched.lost = True
+                watched.open = -1
                 self._notes.note_loss(watched.number, calls)
 
     def _close(self, place: int) -> None:
@@ -350,7 +352,9 @@ class Flight:
     def _note(self, source: str, place: int, entry: FlightEntry) -> None:
         """Note an entry: as the call of a hook if it was made within it."""
         watched = self._groups.get((_kind(entry.backend), entry.group[0]))
-        if watched is None or entry.is_message or entry.created < watched.since:
+        if watched is None or watched.lost:
+            return
+        if entry.is_message or entry.created < watched.since:
             return
         hooked = watched.hooked
         while hooked and 0 < hooked[0].ended < entry.created:  # it has no entry
