@@ -35,53 +35,24 @@ def load_plain(data: bytes) -> Any:
         UnpicklingError: It contains something else, or is truncated.
         ValueError: A text isn't UTF-8.
     """
-    try:
-        return _load(data, {})
-    except (IndexError, KeyError, struct.error):
-        raise UnpicklingError("truncated") from None
+    return load_part(data, {})
 
 
-def load_last(data: bytes, key: str, first: int) -> list[Any] | None:
-    """Return the last dictionaries in torch's pickle of a list of them, which is its last part.
-
-    Those before are skipped: only the texts that are defined there are read.
+def load_part(data: bytes, memo: dict[int, Any]) -> Any:
+    """Return the plain data in a part of a pickle.
 
     Args:
-        data: The pickle.
-        key: First key of each dictionary, which counts them.
-        first: Number there of the first one that is read.
+        data: The part, with an end.
+        memo: What is defined before it, by number; gets what it defines.
 
-    Returns:
-        The dictionaries; None if they can't be found this way.
+    Raises:
+        UnpicklingError: It contains something else, or is truncated.
+        ValueError: A text isn't UTF-8.
     """
-    defined = data.find(key.encode() + b"q") + len(key) + 1
-    if defined <= len(key):
-        return None
-    width = 1 if first < 1 << 8 else 2 if first < 1 << 16 else 4
-    is_number = b"%c" % b" KM J"[width] + first.to_bytes(8, "little")[:width]
-    start = data.find(b"}(h" + data[defined : defined + 1] + is_number, defined)
-    end = data.rfind(b"eu")
-    if not 0 < start < end or first >= 1 << 31:
-        return None
-    memo: dict[int, Any] = {}
-    at = data.find(b"X")
-    while 0 <= at < start:
-        size = int.from_bytes(data[at + 1 : at + 5], "little")
-        after = at + 5 + size
-        number = len(memo)
-        name = b"q%c" % number if number < 1 << 8 else b"r" + number.to_bytes(4, "little")
-        is_text = size < start and data.startswith(name, after)
-        if is_text:
-            memo[number] = data[at + 5 : after].decode("utf-8", "replace")
-        at = data.find(b"X", after if is_text else at + 1)
     try:
-        found = _load(b"](" + data[start : end + 1] + b".", memo)
-    except (IndexError, KeyError, ValueError, struct.error, UnpicklingError):
-        return None
-    known = isinstance(found, list) and all(
-        isinstance(value, dict) and key in value for value in found
-    )
-    return found if known else None
+        return _load(data, memo)
+    except (IndexError, KeyError, struct.error):
+        raise UnpicklingError("truncated") from None
 
 
 def _load(data: bytes, memo: dict[int, Any]) -> Any:

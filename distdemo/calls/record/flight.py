@@ -25,8 +25,9 @@ from typing import Any, Protocol
 
 from torch._C import _distributed_c10d as cpp
 
-from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry, number
-from distdemo.calls.flight.pickles import load_last, load_plain
+from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry
+from distdemo.calls.flight.pickles import load_plain
+from distdemo.calls.flight.recent import COUNTER, RecentEntries
 from distdemo.calls.record.frames import known_part
 from distdemo.calls.records import PartialCall, SourceLine, TorchPart
 from distdemo.launcher.rendezvous import RECORDER_SIZES
@@ -37,8 +38,6 @@ CHECK_S = 0.05  # seconds between looks at the number of new calls
 FULL = 0.6  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
 USUAL_SIZE = 2000  # unless these say otherwise
-COUNTER = "record_id"
-"""First key of an entry, which counts those of a recorder."""
 MAX_LINES = 500  # latest calls whose lines are told
 SWITCH = "DISTDEMO_FLIGHT"
 """Variable for tests, which has calls of gloo read from the flight recorder, too: ``both`` those
@@ -151,9 +150,11 @@ class Flight:
         self._thread: threading.Thread | None = None
         self._local = threading.local()
         self._last: dict[str, int] = {}  # number of the latest entry that was read, by recorder
+        self._readers: dict[str, RecentEntries] = {}
         self._recorded: deque[tuple[str, int, int]] = deque(maxlen=MAX_LINES)
         """Recorder, number of the entry and number in the notes of calls that no hook has seen."""
         self._polled = 0  # time of the latest poll
+        self._captures = 0  # number of CUDA graphs that are being captured
         self._has_lines = False
         self._waiting = -1
         self._is_told = False  # that the rank waits for it
@@ -258,6 +259,16 @@ class Flight:
                 new += count - watched.counted
         return new > FULL * self._size
 
+    def begin_capture(self) -> None:
+        """Wait for a poll: during the capture of a CUDA graph no thread may query an event."""
+        with self._lock:
+            self._captures += 1
+
+    def end_capture(self) -> None:
+        """Allow polls again."""
+        with self._lock:
+            self._captures = max(0, self._captures - 1)
+
     def finish(self, *, failed: bool) -> None:
         """Note the rest of the calls, at the end of the program.
 
@@ -278,6 +289,8 @@ class Flight:
         """Note the new calls, and return True if there are any."""
         has_found = False
         with self._lock:
+            if self._captures:
+                return False
             now = time.time_ns()
             if now < self._polled:  # the clock was set back
                 self._lose(0, now)
@@ -310,24 +323,20 @@ class Flight:
     def _new(self, source: str, dump: bytes) -> Iterator[tuple[int, FlightEntry]]:
         """Yield the new entries of a recorder with their numbers."""
         last = self._last.get(source, -1)
-        entries = load_last(dump, COUNTER, last + 1)  # fast
-        if entries is None:
-            entries = load_plain(dump).get("entries")
+        entries = self._readers.setdefault(source, RecentEntries()).read(dump, last + 1)
         if not entries:
             return
-        first = number(entries[0][COUNTER])
-        newest = number(entries[-1][COUNTER])
+        first, oldest = entries[0]
+        newest, _ = entries[-1]
         if newest < last:  # the program has emptied the recorder
             last = -1
         if first > last + 1:
-            self._lose(first - last - 1, number(entries[0]["time_created_ns"]))
+            self._lose(first - last - 1, oldest.created)
         self._last[source] = newest
-        reader = EntryReader()
-        for value in entries:
-            place = number(value[COUNTER])
+        for place, entry in entries:
             if place > last:
-                yield place, reader.read(value)
-            elif value.get("retired") or value.get("state") == "completed":
+                yield place, entry
+            elif entry.state != CallState.STARTED:
                 self._close(place)
 
     def _lose(self, calls: int, until: int) -> None:
@@ -390,7 +399,7 @@ class Flight:
 
     def tell_lines(self) -> None:
         """Note the lines of the latest calls that no hook has seen, once."""
-        if self._has_lines or not self._recorded:
+        if self._has_lines or self._captures or not self._recorded:
             return
         self._has_lines = True
         numbers = {(source, place): number for source, place, number in self._recorded}

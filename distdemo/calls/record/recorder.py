@@ -40,7 +40,7 @@ from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import PartialCall, RankCall, SourceLine, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
-from distdemo.observe.hooks import Listener, in_backward, opaque
+from distdemo.observe.hooks import Listener, add_hook, in_backward, opaque
 from distdemo.view.foreign import write_message
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
@@ -570,10 +570,20 @@ class Recorder(Listener):
         """Read the calls on a group from torch's flight recorder, as hooks can't see them all."""
         if self._flight is None:
             self._flight = self._make_flight()
+            if is_nccl(backend):
+                self._spare_captures(self._flight)
         on = torch.device(device or ("cuda" if is_nccl(backend) else "cpu"))
         self._flight.watch(number, backend, group.group_name, partial(_count, ref(group), on))
         if self._flight.thread is not None:
             self._spare_threads.add(self._flight.thread)
+
+    def _spare_captures(self, flight: Flight) -> None:
+        """Read nothing while the program captures a CUDA graph."""
+        graph = torch.cuda.CUDAGraph
+        begin = partial(self.safely, lambda *_, **__: flight.begin_capture())
+        end = partial(self.safely, lambda *_, **__: flight.end_capture())
+        add_hook(graph, "capture_begin", before=begin)
+        add_hook(graph, "capture_end", before=end)
 
     # ------------------------------------------------------------- what the flight recorder tells
 
