@@ -53,7 +53,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
-    if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
+    is_known = all(call.source_line.line for call in calls.values()) or not group.recorded
+    if kind in SIZES and waiting and is_known and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
     if cause is not None and cause.kind != "turn" and kind in ("call", *SIZES):
         why = f"{cause.what(matcher.shown)} {cause.rule}"

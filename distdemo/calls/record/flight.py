@@ -35,7 +35,7 @@ from distdemo.launcher.rendezvous import RECORDER_SIZES
 POLL_S = 0.5  # seconds between polls
 SHARE = 0.02  # of one core that polls may take, unless calls would be lost
 CHECK_S = 0.05  # seconds between looks at the number of new calls
-FULL = 0.6  # of the entries that torch keeps may be new until they are read
+FULL = 0.8  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
 USUAL_SIZE = 2000  # unless these say otherwise
 MAX_LINES = 500  # latest calls whose lines are told
@@ -408,8 +408,9 @@ class Flight:
             for value in load_plain(dump).get("entries") or []:
                 known = numbers.get((source, value[COUNTER]))
                 if known is not None:
-                    line = reader.read(value).call.source_line
-                    self._notes.note_line(known, replace(line, part=_part(value["frames"], line)))
+                    line = _within_program(reader.read(value).call.source_line)
+                    part = _part(value["frames"], line)
+                    self._notes.note_line(known, replace(line, part=part, cpp=True))
 
 
 def sources(backend: str) -> Iterator[tuple[str, Callable[..., bytes], tuple[str, ...]]]:
@@ -433,6 +434,13 @@ def _kind(backend: str) -> str:
 def is_nccl(backend: str) -> bool:
     """Return True for NCCL, of which torch has several backends."""
     return backend.startswith("nccl")
+
+
+def _within_program(line: SourceLine) -> SourceLine:
+    """Return a line without the callers outside the user's program."""
+    names = [line.function, *(caller.function for caller in line.callers)]
+    end = names.index("<module>") if "<module>" in names else len(names)
+    return replace(line, callers=line.callers[:end])
 
 
 def _part(stack: Iterable[dict[str, Any]], line: SourceLine) -> TorchPart | None:
