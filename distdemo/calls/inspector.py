@@ -80,6 +80,7 @@ class Inspector:
         if os.access(path, os.R_OK | os.W_OK):
             self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
             self.notes = Notes(path, size, self._ranks.start)
+            self.judge.asked = self._ranks
             self.judge.matcher.stopped = ""
 
     @property

@@ -67,6 +67,7 @@ class Judge:
         training: What the ranks train.
         levels: Levels that the user has chosen.
         wants_lines: True if ranks should tell the lines of calls that only torch's recorder has.
+        asked: Ranks that can be asked for these.
     """
 
     def __init__(self, world_size: int, timeline: Timeline | None = None) -> None:
@@ -78,6 +79,7 @@ class Judge:
         self.matcher.rules = [self.training, *(rule(self.matcher) for rule in RULES), self._unseen]
         self.levels: Levels = {}
         self.wants_lines = False
+        self.asked: Collection[int] = ()
         self._wanted_since = 0.0  # time at which it became True
         self._lowered: dict[object, Finding] = {}
         """Findings that would be errors by default, by their kind and lines."""
@@ -131,8 +133,9 @@ class Judge:
             for rank in row.ranks
             if (line := row.source_line) is not None and line.cpp and not line.line
         }
+        asked = unknown.intersection(self.asked)
         if not any(group.recorded for group in groups) or all(
-            self.matcher.ranks[rank].over for rank in unknown
+            self.matcher.ranks[rank].over for rank in asked
         ):
             return False
         now = time.monotonic()

@@ -145,7 +145,7 @@ class Flight:
         self._groups: dict[tuple[str, str], Watched] = {}
         self._by_number: dict[int, Watched] = {}
         self._backends: set[str] = set()
-        self._lock = threading.Lock()  # of a poll
+        self._lock = threading.RLock()  # of a poll
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._local = threading.local()
@@ -154,6 +154,7 @@ class Flight:
         self._recorded: deque[tuple[str, int, int]] = deque(maxlen=MAX_LINES)
         """Recorder, number of the entry and number in the notes of calls that no hook has seen."""
         self._polled = 0  # time of the latest poll
+        self._empty = 0  # number of polls that found nothing though there were calls
         self._captures = 0  # number of CUDA graphs that are being captured
         self._has_lines = False
         self._waiting = -1
@@ -302,6 +303,10 @@ class Flight:
             for watched in self._by_number.values():
                 while watched.hooked and 0 < watched.hooked[0].ended < now:
                     self._order(watched, watched.hooked.popleft())
+            if not self._last and any(w.has_news and not w.hooked for w, _ in counts):
+                self._empty += 1
+                if self._empty > 1 or self._over.is_set():
+                    self._lose(0, now)  # the recorder is off
             for watched, count in counts:
                 if count == watched.counted:  # torch counts a call before it makes the entry
                     watched.seen = count

@@ -132,8 +132,10 @@ def install(recorder: Recorder) -> None:
         if len({*names} - NO_OPERANDS) != kernel.operands:
             write_message(
                 f"distdemo's sanitizer can't record c10d::{name}: "
-                f"its signature is different in torch {torch.__version__}.\n"
+                f"its signature is different in torch {torch.__version__}. "
+                "It reads such calls from torch's flight recorder.\n"
             )
+            recorder.read_from_recorder()
             continue
         function, key = _call, "CPU"
         if "reduce_op" in names and torch.__version__ < "2.10":

@@ -161,6 +161,7 @@ class Recorder(Listener):
         self.observer: CallObserver | None = None
         self.off = False
         self._switch = os.environ.get(SWITCH, "")
+        self._lacks_kernels = False  # one couldn't be replaced in this release
         self._flight: Flight | None = None  # made for the first group that it is needed for
         self._make_flight = partial(Flight, self, is_asked, alone=self._switch == "alone")
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
@@ -563,7 +564,21 @@ class Recorder(Listener):
                 key = GroupKey(members, backend, self._alike[members, backend, device], device)
                 self._alike[members, backend, device] += 1
                 number = self._groups[group][device] = self._define_group(key)
-                if len(members) > 1 and (is_nccl(backend) or (self._switch and backend == "gloo")):
+                if len(members) > 1 and (is_nccl(backend) or self._reads(backend)):
+                    self._watch(group, number, device, backend)
+
+    def _reads(self, backend: str) -> bool:
+        """Return True if calls from C++ are read though hooks could see them on the CPU."""
+        return backend == "gloo" and (self._lacks_kernels or self.is_tested)
+
+    def read_from_recorder(self) -> None:
+        """Read calls from C++ over gloo from torch's flight recorder, as hooks can't see them."""
+        self._lacks_kernels = True
+        for group, numbers in list(self._groups.items()):
+            for device, backend in _backends(group).items():
+                number = numbers.get(device, -1)
+                is_watched = self._flight is not None and self._flight.watches(number)
+                if backend == "gloo" and group.size() > 1 and number >= 0 and not is_watched:
                     self._watch(group, number, device, backend)
 
     def _watch(self, group: Any, number: int, device: str, backend: str) -> None:
