@@ -38,6 +38,7 @@ CHECK_S = 0.05  # seconds between looks at the number of new calls
 FULL = 0.8  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
 USUAL_SIZE = 2000  # unless these say otherwise
+GONE = -1  # instead of the number of calls, once a group is freed
 MAX_LINES = 500  # latest calls whose lines are told
 SWITCH = "DISTDEMO_FLIGHT"
 """Variable for tests, which has calls of gloo read from the flight recorder, too: ``both`` those
@@ -110,7 +111,7 @@ class Watched:
     counter: Callable[[], int | None]
     since: int
     seen: int | None
-    counted: int | None = -1
+    counted: int | None = None
     hooked: deque[Hooked] = field(default_factory=deque)
     latest: Hooked | None = None
     place: int = 0
@@ -124,6 +125,8 @@ class Watched:
         if self.lost:
             return False
         count = self.counter()
+        if count == GONE == self.counted:
+            return bool(self.hooked)
         return count is None or count != self.seen or bool(self.hooked)
 
 
@@ -180,8 +183,10 @@ class Flight:
                 unknown.
         """
         watched = Watched(number, counter, time.time_ns(), counter())
-        self._groups[_kind(backend), name] = self._by_number[number] = watched
-        self._backends.add(backend)
+        # New ones, because the thread may be reading those from before.
+        self._groups = {**self._groups, (_kind(backend), name): watched}
+        self._by_number = {**self._by_number, number: watched}
+        self._backends = self._backends | {backend}
         if self._thread is None:
             target = partial(self._notes.safely, self._run)
             self._thread = threading.Thread(target=target, daemon=True, name="distdemo-flight")
@@ -303,7 +308,10 @@ class Flight:
             for watched in self._by_number.values():
                 while watched.hooked and 0 < watched.hooked[0].ended < now:
                     self._order(watched, watched.hooked.popleft())
-            if not self._last and any(w.has_news and not w.hooked for w, _ in counts):
+            if not self._last and any(
+                watched.has_news and not watched.hooked and count != GONE
+                for watched, count in counts
+            ):
                 self._empty += 1
                 if self._empty > 1 or self._over.is_set():
                     self._lose(0, now)  # the recorder is off

@@ -30,7 +30,7 @@ from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, Loss, StopNote, U
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
-from distdemo.calls.record.flight import BY_TORCH, SWITCH, Flight, is_nccl
+from distdemo.calls.record.flight import BY_TORCH, GONE, SWITCH, Flight, is_nccl
 from distdemo.calls.record.gradients import InPlace
 from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.ledger import Ledger
@@ -766,7 +766,7 @@ def _count(group: ref[Any], device: torch.device) -> int | None:
     """Return a number that grows with the calls of a group; None if it can't be known."""
     found = group()  # a reference would keep its connections open
     if found is None:
-        return -1
+        return GONE
     try:
         return int(found._get_backend(device)._get_sequence_number_for_group())
     except RuntimeError:
