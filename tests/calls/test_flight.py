@@ -99,6 +99,18 @@ def test_a_program_with_groups_on_the_cpu_starts_no_thread_and_makes_no_dump() -
     assert values == [["MainThread"]] * 2
 
 
+@pytest.mark.processes
+def test_calls_from_python_alone_need_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in variables("both").items():
+        monkeypatch.setenv(variable, value)
+    world = WorldSpec(2, deadline=60.0, start_method="fork")
+    inspector = Inspector(world)
+    report = run_world(world, threads_of, (inspector.notes,), **inspector.callbacks())
+    assert report.ok, report.verdict
+    values = [end.value for end in report.outcomes if isinstance(end, Returned)]
+    assert [*map(sorted, values)] == [["MainThread", "distdemo-flight"]] * 2
+
+
 # ----------------------------------------------------------------------- one rank, a real recorder
 
 

@@ -248,13 +248,16 @@ class Flight:
             if pause > 0 and not (self._is_filling() or self._is_asked()):
                 continue
             began = time.thread_time()
-            if any(w.has_news or w.open >= 0 for w in self._by_number.values()):
-                has_found = self.poll()
-                shortest = POLL_S if has_found else 2 * shortest
+            shortest = 2 * shortest if self._has_news and not self.poll() else POLL_S
             if self._is_asked():
                 self.tell_lines()
             used = time.thread_time() - began
             pause = min(MAX_POLL_S, max(shortest, used / SHARE))
+
+    @property
+    def _has_news(self) -> bool:
+        """True if there may be calls that aren't known, or a call that has ended."""
+        return any(one.has_news or one.open >= 0 for one in self._by_number.values())
 
     def _is_filling(self) -> bool:
         """Return True if calls may be overwritten soon."""
@@ -295,7 +298,7 @@ class Flight:
         """Note the new calls, and return True if there are any."""
         has_found = False
         with self._lock:
-            if self._captures:
+            if self._captures or not self._has_news:
                 return False
             now = time.time_ns()
             if now < self._polled:  # the clock was set back
