@@ -15,7 +15,7 @@ if __name__ == "__main__":
 from calls.programs import MISTAKES, WORLDS
 from calls.recorded import lines_at_fault, lines_named, sanitized, source_of
 
-from distdemo.calls.record.flight import SWITCH
+from distdemo.calls.flight import SWITCH
 from distdemo.launcher.rendezvous import RECORDER_SIZES
 
 DEADLINE = 10.0  # seconds until a program that hangs is stopped

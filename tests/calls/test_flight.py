@@ -26,7 +26,7 @@ from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import note_line
 from distdemo.calls.record import flight, kernels
 from distdemo.calls.record.hooks import record_calls
-from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine
+from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine, TorchPart
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
@@ -39,6 +39,7 @@ FOUND_ALONE = (
     "destroys_after_an_error",
     "group_made_by_its_members_only",
 )
+BY_TORCH = SourceLine(part=TorchPart("c++"), cpp=True)
 DUMP: Any = vars(cpp)["_dump_fr_trace"]
 FOUND_TOO = ("one_rank_adds_flags_up", "every_rank_takes_what_it_gives", "both_send_first")
 
@@ -278,7 +279,7 @@ def judged(*ranks: str) -> Judge:
     judge = Judge(len(ranks))
     line = SourceLine("train.py", 5, "main")
     seen = RankCall("all_reduce", line, "float32", (4,), 4, "cpu", "sum")
-    others = (PartialCall("all_reduce", flight.BY_TORCH, "float32", (n,), n) for n in (4, 3))
+    others = (PartialCall("all_reduce", BY_TORCH, "float32", (n,), n) for n in (4, 3))
     lines = [
         f"G 0 0 nccl {[*range(len(ranks))]}",
         note_line(seen, 0, 0),

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from torch._C import _distributed_c10d as cpp
 
+from distdemo.calls.flight import GONE, is_nccl
 from distdemo.calls.flight.entries import CallState, EntryReader, FlightEntry
 from distdemo.calls.flight.pickles import load_plain
 from distdemo.calls.flight.recent import COUNTER, RecentEntries
@@ -38,12 +39,7 @@ CHECK_S = 0.05  # seconds between looks at the number of new calls
 FULL = 0.8  # of the entries that torch keeps may be new until they are read
 MAX_POLL_S = 5.0  # seconds between polls at most
 USUAL_SIZE = 2000  # unless these say otherwise
-GONE = -1  # instead of the number of calls, once a group is freed
 MAX_LINES = 500  # latest calls whose lines are told
-SWITCH = "DISTDEMO_FLIGHT"
-"""Variable for tests, which has calls of gloo read from the flight recorder, too: ``both`` those
-from C++, as it is with NCCL; ``alone`` all, so that hooks note none."""
-BY_TORCH = SourceLine(part=TorchPart("c++"), cpp=True)
 
 
 class Notes(Protocol):
@@ -445,11 +441,6 @@ def sources(backend: str) -> Iterator[tuple[str, Callable[..., bytes], tuple[str
 def _kind(backend: str) -> str:
     """Return the name of a backend in the entries, where those of NCCL have several."""
     return "nccl" if is_nccl(backend) else backend
-
-
-def is_nccl(backend: str) -> bool:
-    """Return True for NCCL, of which torch has several backends."""
-    return backend.startswith("nccl")
 
 
 def _within_program(line: SourceLine) -> SourceLine:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
@@ -26,22 +26,25 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
+from distdemo.calls.flight import GONE, SWITCH, is_nccl
 from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, Loss, StopNote, UnseenNote, Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
-from distdemo.calls.record.flight import BY_TORCH, GONE, SWITCH, Flight, is_nccl
 from distdemo.calls.record.gradients import InPlace
 from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.ledger import Ledger
 from distdemo.calls.record.reductions import Reductions
 from distdemo.calls.record.samplers import Samplers
 from distdemo.calls.record.steps import REDUCTIONS, Steps
-from distdemo.calls.records import PartialCall, RankCall, SourceLine, Unseen
+from distdemo.calls.records import PartialCall, RankCall, SourceLine, TorchPart, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
 from distdemo.observe.hooks import Listener, add_hook, in_backward, opaque
 from distdemo.view.foreign import write_message
+
+if TYPE_CHECKING:
+    from distdemo.calls.record.flight import Flight
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
 EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
@@ -163,7 +166,7 @@ class Recorder(Listener):
         self._switch = os.environ.get(SWITCH, "")
         self._lacks_kernels = False  # one couldn't be replaced in this release
         self._flight: Flight | None = None  # made for the first group that it is needed for
-        self._make_flight = partial(Flight, self, is_asked, alone=self._switch == "alone")
+        self._is_asked = is_asked
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
     def safely(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -584,7 +587,9 @@ class Recorder(Listener):
     def _watch(self, group: Any, number: int, device: str, backend: str) -> None:
         """Read the calls on a group from torch's flight recorder, as hooks can't see them all."""
         if self._flight is None:
-            self._flight = self._make_flight()
+            from distdemo.calls.record.flight import Flight  # few programs need it
+
+            self._flight = Flight(self, self._is_asked, alone=self._switch == "alone")
             if is_nccl(backend):
                 self._spare_captures(self._flight)
         on = torch.device(device or ("cuda" if is_nccl(backend) else "cpu"))
@@ -615,7 +620,8 @@ class Recorder(Listener):
                 if len(self._calls) >= MAX_KNOWN:
                     self._forget_calls()
                 self._calls[key] = number = len(self._calls)
-                known = replace(call, source_line=BY_TORCH, sync=False)
+                by_torch = SourceLine(part=TorchPart("c++"), cpp=True)
+                known = replace(call, source_line=by_torch, sync=False)
                 self._writer.write(notes.note_line(known, number, group))
             return self._writer.write(str(number), is_call=True, recorded_us=at_us)
 
