@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -67,10 +68,14 @@ def missed(name: str) -> str:
     """Run a program; return how its finding differs from what it must be, or an empty text."""
     mistake = MISTAKES.get(name)
     if mistake is None:
-        report, findings, _ = sanitized(name, buffers=False, deadline=DEADLINE)
+        report, findings, notes = sanitized(name, buffers=False, deadline=DEADLINE)
+        if stopped := _stopped(notes):
+            return stopped
         return "" if report.ok and not findings else f"{findings or report.verdict}"
     buffers = mistake.kind == "buffers"
-    report, findings, _ = sanitized(name, buffers=buffers, deadline=DEADLINE)
+    report, findings, notes = sanitized(name, buffers=buffers, deadline=DEADLINE)
+    if stopped := _stopped(notes):
+        return stopped
     if not findings:
         return f"no finding: {report.verdict and report.verdict.what}"
     (finding,) = findings
@@ -79,6 +84,12 @@ def missed(name: str) -> str:
     if lines_named(finding, source_of(name)[1]) & lines_at_fault(mistake):
         return ""
     return f"another line: {[str(row.source_line) for row in finding.rows]}"
+
+
+def _stopped(notes: list[str]) -> str:
+    """Return the note of a rank that has stopped recording, or an empty text."""
+    lines = (line for text in notes for line in text.splitlines())
+    return next((line for line in lines if re.match(r"(@\d+ )?[XO] ", line)), "")
 
 
 def main() -> int:

@@ -216,6 +216,9 @@ def recent_entries() -> list[str]:
     for count in (1, 90, 300, 70_000):
         for size in range(count):
             call(1 + size % 5)
+        group = dist.new_group([0], group_desc=f"of {count}")  # a text in the last part
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1), group=group)
         data = DUMP(True, False, False)
         whole = RecentEntries().read(data, -1)
         half, last = len(whole) // 2, len(whole) - 1
@@ -224,7 +227,7 @@ def recent_entries() -> list[str]:
             reader.read(data, whole[half][0]) == whole[half:],
             reader.read(data, number) == whole[last:],
             reader.read(data, number + 1) == whole,
-            entry.place == number + 1,
+            entry.place == 3,
         )
         texts += map(str, checks)
     return texts

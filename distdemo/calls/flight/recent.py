@@ -9,6 +9,7 @@ isn't as expected is left to ``load_plain``.
 from __future__ import annotations
 
 import re
+from pickle import UnpicklingError
 from typing import Any
 
 from distdemo.calls.flight.entries import EntryReader, FlightEntry, number
@@ -62,7 +63,7 @@ class RecentEntries:
         end = data.rfind(b"ueu")  # of the last entry, the list and the whole
         if not 0 < start < end:
             return None
-        self._define(data, start)
+        self._define(data, end)
         found: Numbered = []
         for place, piece in enumerate(data[start + len(mark) : end + 1].split(mark), first):
             entry = self._entry(mark, piece, place)
@@ -72,7 +73,7 @@ class RecentEntries:
         return found
 
     def _define(self, data: bytes, end: int) -> None:
-        """Find the texts that are defined before this place, and their numbers."""
+        """Find the texts that are defined up to this place, and their numbers."""
         memo: dict[int, str] = {}
         at = data.find(b"X")
         while 0 <= at < end:
@@ -105,7 +106,7 @@ class RecentEntries:
             try:
                 plain = load_part(mark + piece + b".", {**self._memo})
                 known = self._known[key] = EntryReader().read(plain)
-            except (ArithmeticError, LookupError, TypeError, ValueError):
+            except (ArithmeticError, LookupError, TypeError, UnpicklingError, ValueError):
                 return None
         seq = 0 if known.is_message else _whole(values[PLACE])
         return known._replace(place=seq, created=_whole(values[CREATED]))
