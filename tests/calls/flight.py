@@ -33,7 +33,7 @@ UNKNOWN = {
     "both_send_first": "sends and receives of gloo",
     "barrier_against_receive": "sends and receives of gloo",
     "one_loss_is_an_integer": "lines, as the call aborts the process",
-    "leaves_by_os_exit": "last half second of a process that ends at once",
+    "leaves_by_os_exit": "latest calls of a process that ends at once",
     "chunks_of_ten_are_scattered_to_four": "calls that torch rejects",
     "fewer_batches_on_a_rank": "lines of earlier calls, so that uneven is absent",
     "averages_twice_in_fewer_steps": "lines of earlier calls, so that uneven is absent",

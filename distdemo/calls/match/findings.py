@@ -247,7 +247,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     states = ((rank, matcher.ranks[rank]) for rank in gone if group.recorded)
     unread = tuple(rank for rank, state in states if state.ended and not state.recorder_read)
     if unread:
-        whose = f"{ranks_of(unread)}: the calls of the last half second may be unknown."
+        whose = f"{ranks_of(unread)}: the latest calls may be unknown."
         before = "\n  ".join(filter(None, (before, whose)))
     finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
     if not returned:
