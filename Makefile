@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-warm host-tools test-portable lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases dist
+.PHONY: help demo test test-fast test-warm host-tools test-portable lint format type bench bench-compare docs picture clean flight gpu recordings other-mpis plugins releases dist
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against t
 
 recordings: $(DEV)  ## Regenerate the notes that the sanitizer's tests read
 	@$(BIN)/python tests/calls/recorded.py
+
+flight: $(DEV)  ## Judge the sanitizer's programs with gloo's calls from torch's flight recorder (five minutes)
+	@$(BIN)/python tests/calls/flight.py
 
 bench-compare: $(DEV)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py

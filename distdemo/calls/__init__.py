@@ -3,7 +3,9 @@
 Every rank writes a note before each call of ``torch.distributed``; the launcher compares the notes
 while the ranks run. From a call to a finding:
 
-1. In the rank, ``record.hooks`` intercepts a call from Python, ``record.kernels`` one from C++.
+1. In the rank, ``record.hooks`` intercepts a call from Python, ``record.kernels`` one from C++ on
+   the CPU. ``record.flight`` reads those over NCCL from torch's flight recorder; ``flight`` has the
+   readers of its entries.
 2. ``record.recorder`` writes a note: ``record.calls`` extracts what must be equal on all ranks,
    ``record.frames`` finds the line. ``record.buffers`` watches the tensors on request.
 3. ``notes`` defines the text of the note, and the shared memory that it is written to.

@@ -79,6 +79,7 @@ class Inspector:
         if os.access(file.path, os.R_OK | os.W_OK):
             self._rings = [Ring(shared(file.path, size, nth)) for nth in range(len(self._ranks))]
             self.notes = Notes(file.path, size, self._ranks.start)
+            self.judge.asked = self._ranks
             self.judge.matcher.stopped = ""
 
     @property
@@ -123,6 +124,9 @@ class Inspector:
             self._feed()
             self._add_ends(outcomes)
             self.judge.poll()
+            if self.judge.wants_lines:
+                for ring in self._rings:
+                    ring.ask()
         return self.judge.finding is not None
 
     def has_progress(self) -> bool:

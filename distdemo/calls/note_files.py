@@ -24,11 +24,14 @@ from distdemo.calls.records import Finding, NoteComparison, SourceLine
 from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
+from distdemo.launcher.rendezvous import set_recorder
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import some
 
 FOLDER = "DISTDEMO_RECORD"
 """Environment variable that names the folder."""
+CALLS = "DISTDEMO_RECORD_CALLS"
+"""Environment variable with the number of calls that torch's flight recorder keeps."""
 CHUNK = 1 << 16
 MAX_HEADER_BYTES = 1 << 12
 MAX_RANKS = 1 << 14
@@ -90,6 +93,8 @@ def record(folder: Path) -> None:
 
     if current_recorder() is not None:
         return
+    kept = os.environ.get(CALLS, "")
+    set_recorder(int(kept) if kept.isascii() and kept.isdigit() else None)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_RankFile(folder.absolute()).write, timed=True)))
     show_error = sys.excepthook

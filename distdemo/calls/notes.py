@@ -8,6 +8,12 @@ A repeated call (same line, same arguments) is written as its number only::
     C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
     5 12                                   # likewise, for the gradients of step 12
+    5 ~                                    # likewise; torch's recorder tells its order: o
+    K 6 0 {"op": "all_reduce", ...}        # definition of a call that only this recorder has
+    o 5                                    # next on its group comes the 5th call that it noted
+    o                                      # the recorder was read to the end of the program
+    l 5 {"file": ...}                      # line of the 5th call, which the recorder has
+    O 0 {"calls": 12}                      # so many calls on group 0 were overwritten there
     w 5                                    # it waits for the 5th call that it made
     n 5                                    # it needn't wait for it any more; see HandleNote
     d 5                                    # it has dropped the handle without either
@@ -46,15 +52,17 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from distdemo.calls.match.rules import agreement, backend_named
-from distdemo.calls.records import Misuse, RankCall, SourceLine, Unseen
+from distdemo.calls.records import Misuse, PartialCall, RankCall, SourceLine, Unseen
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
-HEAD = 16  # bytes before the data of a ring
+HEAD = 24  # bytes before the data of a ring
 FULL_S = 0.001  # seconds between checks of a full ring
 MAX_KNOWN = 20_000  # call definitions that a rank keeps before it starts again
 MAX_LINE_BYTES = 1 << 20
 MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
+RECORDER = MAX_THREADS - 1
+"""Number of the thread of calls that torch's flight recorder has and that no hook has seen."""
 MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
 MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
@@ -79,8 +87,9 @@ class GroupKey(NamedTuple):
 class Ring:
     """Ring buffer that a rank writes its notes to and the launcher reads.
 
-    It outlives the rank, and keeps working if the program closes all its descriptors. The first 16
-    bytes are the total numbers of bytes written and read; the rest is the ring.
+    It outlives the rank, and keeps working if the program closes all its descriptors. The first 24
+    bytes are the total numbers of bytes written and read, and whether the rank is asked for the
+    lines of its calls; the rest is the ring.
 
     Args:
         memory: Memory shared by both processes.
@@ -91,6 +100,15 @@ class Ring:
         self._data = memory[HEAD:]
         self._size = len(self._data)
         self._written = self._counts[0]
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the launcher needs the lines of calls that only torch's recorder has."""
+        return self._counts[2] != 0
+
+    def ask(self) -> None:
+        """Ask the rank for these lines."""
+        self._counts[2] = 1
 
     def write(self, data: bytes) -> None:
         """Append data; wait while the ring is full. Two writes must not overlap.
@@ -116,7 +134,7 @@ class Ring:
 
     def read(self) -> bytes:
         """Return the data written since the last call."""
-        end, start = self._counts
+        end, start, _ = self._counts
         if end == start:
             return b""
         first, last = start % self._size, (end - 1) % self._size + 1
@@ -167,15 +185,24 @@ class Writer:
         """Forget the current thread, which has ended; another one may get its number."""
         self._free.append(self._threads.pop(threading.get_ident()))
 
-    def write(self, line: str, *, is_call: bool = False) -> int:
-        """Write one complete line, and return the number of calls before it."""
+    def write(self, line: str, *, is_call: bool = False, recorded_us: int = 0) -> int:
+        """Write one complete line, and return the number of calls before it.
+
+        Args:
+            line: The line.
+            is_call: True if it is a call.
+            recorded_us: Time in µs since 1970 of what the flight recorder tells; 0 for a note of
+                this thread.
+        """
         thread = threading.get_ident()
-        if thread != self._main:
+        if recorded_us:
+            line = f"@{RECORDER} {line}"
+        elif thread != self._main:
             if thread not in self._threads:
                 self._threads[thread] = self._free.pop() if self._free else len(self._threads)
             line = f"@{self._threads[thread]} {line}"
         if self._timed:
-            line = f"t{time.time_ns() // 1000} {line}"
+            line = f"t{recorded_us or time.time_ns() // 1000} {line}"
         data = f"{line}\n".encode("ascii")
         number = self.calls
         self.calls = number + is_call
@@ -192,8 +219,12 @@ def note_line(note: object, *numbers: int) -> str:
         note: The note, or call to define.
         numbers: Number of the group, if the note is about one; of a call, also its own number.
     """
-    fields = json.dumps(encode(note, decodable=True), separators=(",", ":"))
-    return " ".join([LETTERS[type(note)], *map(str, numbers), fields])
+    return " ".join([LETTERS[type(note)], *map(str, numbers), fields_text(note)])
+
+
+def fields_text(note: object) -> str:
+    """Return the fields of a note as JSON."""
+    return json.dumps(encode(note, decodable=True), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +237,7 @@ class CallNote:
         agreement: Values that must be equal on all ranks.
         thread: Thread that makes the call; 0 is the main thread.
         step: Number of steps before, if DDP or FSDP reduces gradients; otherwise -1.
+        unordered: True if an `OrderNote` tells its place among the calls of its group.
         serial: Number of the definition in this process; notes of the same one share it.
     """
 
@@ -214,7 +246,37 @@ class CallNote:
     agreement: tuple[object, ...]
     thread: int = 0
     step: int = -1
+    unordered: bool = False
     serial: int = field(default_factory=count().__next__, compare=False)
+
+    @property
+    def recorded(self) -> bool:
+        """True if only torch's flight recorder has the call."""
+        return self.thread == RECORDER
+
+
+@dataclass(frozen=True, slots=True)
+class OrderNote:
+    """Torch's flight recorder tells which call of the rank comes next on its group.
+
+    Attributes:
+        number: Number of the call on this rank; -1 once the recorder was read to the end.
+    """
+
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LineNote:
+    """Source line of a call that only torch's flight recorder has.
+
+    Attributes:
+        number: Number of the call on this rank.
+        source_line: Its line.
+    """
+
+    number: int
+    source_line: SourceLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,6 +598,17 @@ class Destruction:
     kept: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Torch's flight recorder has overwritten calls of the rank before they were read.
+
+    Attributes:
+        calls: Number of calls on all groups; 0 if unknown.
+    """
+
+    calls: int
+
+
 NOTES: dict[str, Any] = {
     "X": StopNote,
     "B": MisuseNote,
@@ -547,21 +620,25 @@ NOTES: dict[str, Any] = {
     "E": EndNote,
 }
 """Notes by the first letter of their lines."""
-GROUP_NOTES: dict[str, Any] = {"R": Check, "V": Gradients, "D": Destruction}
+GROUP_NOTES: dict[str, Any] = {"R": Check, "V": Gradients, "D": Destruction, "O": Loss}
 """Notes about a group, likewise."""
-LETTERS = {kind: letter for letter, kind in {**NOTES, **GROUP_NOTES, "C": RankCall}.items()}
+CALLS: dict[str, type[RankCall]] = {"C": RankCall, "K": PartialCall}
+"""Definitions of calls, likewise."""
+LETTERS = {kind: letter for letter, kind in {**NOTES, **GROUP_NOTES, **CALLS}.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNote:
-    """A rank has computed checksums of what all ranks of a group share, or destroys the group."""
+    """Checksums of what all ranks of a group share, its destruction, or the loss of its calls."""
 
     group: GroupKey
-    values: Check | Gradients | Destruction
+    values: Check | Gradients | Destruction | Loss
 
 
 Note = (
     CallNote
+    | OrderNote
+    | LineNote
     | AcceptNote
     | WaitNote
     | HandleNote
@@ -622,7 +699,9 @@ class Reader:
         if start.isdigit():
             note = self._calls[int(start)]
             if rest:
-                note = replace(note, step=_number(rest))
+                step = rest.removesuffix("~").strip()
+                is_unordered = rest.endswith("~")
+                note = replace(note, step=_number(step) if step else -1, unordered=is_unordered)
             return replace(note, thread=thread) if thread else note
         match start:
             case "a":
@@ -636,6 +715,11 @@ class Reader:
                 return WaitNote(_number(number), thread, mark == "+")
             case "n" | "d":
                 return HandleNote(_number(rest), dropped=start == "d")
+            case "o":
+                return OrderNote(_number(rest) if rest else -1)
+            case "l":
+                number, _, text = rest.partition(" ")
+                return LineNote(_number(number), _json(SourceLine, text))
             case "x":
                 return ThreadEndNote(thread, rest == "+")
             case _ if start in NOTES:
@@ -651,10 +735,10 @@ class Reader:
                 backend, _, device = used.partition("/")
                 key = GroupKey(self._members(text), backend, _number(nth), device)
                 self._groups[_number(name, MAX_GROUPS)] = key
-            case "C":
+            case _ if start in CALLS:
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
-                call = replace(_json(RankCall, text), group=key.members)
+                call = replace(_json(CALLS[start], text), group=key.members)
                 if backend_named(key.backend).copies_strided:
                     call = replace(call, strides=())
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))

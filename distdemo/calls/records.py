@@ -36,7 +36,7 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
-Unseen = Literal["calls", "tensors", "replicas", "buffers", "gradients"]
+Unseen = Literal["calls", "lost", "tensors", "replicas", "buffers", "gradients"]
 """Kind of a gap; see `Gap`."""
 KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
 Level = Literal["error", "warn", "note", "off"]
@@ -455,8 +455,10 @@ class Gap:
 
     Attributes:
         what: ``calls`` on process groups that weren't created by ``init_process_group`` or
-            ``new_group``, or before recording began; ``tensors`` that can't be read; otherwise the
-            comparison that an error ended: of ``replicas``, ``buffers`` or severed ``gradients``.
+            ``new_group``, or before recording began; calls that were ``lost``, as torch's flight
+            recorder had overwritten them before they were read; ``tensors`` that can't be read;
+            otherwise the comparison that an error ended: of ``replicas``, ``buffers`` or severed
+            ``gradients``.
         names: Classes of the groups, names of the tensors, or the error.
         source_line: Source line where it was met first.
         ranks: Ranks that met it.

@@ -12,6 +12,8 @@ from distdemo.view.format import listing, plural, ranks_text, some
 
 GAPS: dict[Unseen, str] = {
     "calls": "Not compared: {calls} on {names}, a process group that the program builds itself",
+    "lost": "Compared only in part: {names}; torch's flight recorder no longer had {calls}, so "
+    "raise --record-calls",
     "tensors": "Not compared: tensors that can't be read, {names}",
     "replicas": "The parameters were not compared to the end: {names}",
     "buffers": "The tensors of calls were not watched to the end: {names}",
@@ -84,10 +86,17 @@ def gap_texts(stopped: str, gaps: Sequence[Gap]) -> list[str]:
     """
     texts = [f"The ranks' calls were not compared to the end: {stopped}."] if stopped else []
     return texts + [
-        GAPS[gap.what].format(names=", ".join(gap.names), calls=plural(gap.count, "call"))
-        + f" ({rank_label(gap.ranks)}, first at {gap.source_line})."
+        GAPS[gap.what].format(
+            names=", ".join(gap.names),
+            calls=plural(gap.count, "call") if gap.count else "some calls",
+        )
+        + f" ({rank_label(gap.ranks)}{_first_line(gap)})."
         for gap in gaps
     ]
+
+
+def _first_line(gap: Gap) -> str:
+    return "" if gap.what == "lost" else f", first at {gap.source_line}"
 
 
 def calls_text(calls: Sequence[CallCount]) -> str:

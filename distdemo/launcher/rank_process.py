@@ -24,7 +24,7 @@ from distdemo.launcher import failures, pmi, stacks
 from distdemo.launcher.messages import Completed, Failed, Identity, Message, Sender, dumps
 from distdemo.launcher.rank import Rank, exit_as_python, exit_status, flush, set_device
 from distdemo.launcher.records import Died
-from distdemo.launcher.rendezvous import set_interface
+from distdemo.launcher.rendezvous import set_interface, set_recorder
 from distdemo.launcher.torch_import import seed_numpy
 from distdemo.platform import system
 
@@ -110,6 +110,8 @@ def _work(assignment: Assignment, sender: Sender, exit_pipe: Identity, started: 
         set_interface(local.interface)
     if world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.connects_lazily))
+    if world.user_program is not None:
+        set_recorder(world.user_program.recorded_calls)
     if assignment.mpi is not None:
         pmi.set_environment(*assignment.mpi)
     rank = Rank(assignment.rank, world, local, sender, exit_pipe)

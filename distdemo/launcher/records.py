@@ -27,11 +27,13 @@ class UserProgram:
             program creates it from torchrun's variables. Exit code 0 isn't a failure then.
         stdin: Rank that reads the launcher's standard input; it is empty on the other ranks.
         terminal: Rank that has the terminal, so that its output isn't captured, or None.
+        recorded_calls: Number of calls that torch's flight recorder keeps; None for its own.
     """
 
     group: bool = True
     stdin: int = 0
     terminal: int | None = None
+    recorded_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

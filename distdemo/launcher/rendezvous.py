@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 HOST = "127.0.0.1"
+RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Variables with the number of calls that torch's flight recorder keeps; the second is older."""
 
 
 class Rendezvous:
@@ -69,6 +71,12 @@ class LocalRanks:
     local_size: int = 1
     interface: str | None = ""
     exit_timeout_s: float = 0.7
+
+
+def set_recorder(calls: int | None) -> None:
+    """Set the number of calls that torch's flight recorder keeps, unless the user has."""
+    if calls is not None and not any(map(os.environ.get, RECORDER_SIZES)):
+        os.environ[RECORDER_SIZES[0]] = str(calls)
 
 
 def set_interface(interface: str) -> None:

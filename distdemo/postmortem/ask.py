@@ -22,7 +22,7 @@ from pathlib import Path
 from distdemo.files import MAX_BYTES, read_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.platform import system
-from distdemo.postmortem.pickles import is_pickle
+from distdemo.calls.flight.pickles import is_pickle
 from distdemo.postmortem.processes import LiveJob
 
 LIMIT_S = 15.0  # for each kind of source; a rank's first dump takes up to 5 s

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from distdemo.calls.flight.pickles import is_pickle
 from distdemo.calls.note_files import compare_recordings, rank_of
 from distdemo.calls.records import Finding
 from distdemo.errors import UsageError
@@ -28,7 +29,6 @@ from distdemo.postmortem.dumps import read_dump
 from distdemo.postmortem.job import Job
 from distdemo.postmortem.live import LiveView
 from distdemo.postmortem.logs import MARK, RAS, STACK, Log, read_log, read_ras, read_stacks
-from distdemo.postmortem.pickles import is_pickle
 from distdemo.postmortem.records import LiveNode, Postmortem, RankCalls
 from distdemo.view.foreign import one_line
 from distdemo.view.format import plural, some

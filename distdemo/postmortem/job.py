@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from distdemo.calls.flight.entries import CallState
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import agreement
 from distdemo.calls.match.state import Group
 from distdemo.calls.notes import CallNote, GroupKey, Note, ReturnNote, WaitNote
 from distdemo.calls.records import RankCall
 from distdemo.postmortem.logs import Log
-from distdemo.postmortem.records import CallState, GroupId, RankCalls, RankEnd
+from distdemo.postmortem.records import GroupId, RankCalls, RankEnd
 from distdemo.view.format import ranks_text
 
 TURN = 200  # notes of a rank that are read before those of the next one

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from signal import SIGINT, SIGTERM
 from typing import Literal
 
+from distdemo.calls.flight.entries import OPS, CallState, number, source_line, text_of, typed
 from distdemo.calls.records import UNKNOWN_CALL, PartialCall, SourceLine
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES
 from distdemo.launcher.verdict import lost_peer
-from distdemo.postmortem.dumps import OPS, number, source_line, text_of, typed
-from distdemo.postmortem.records import CallState, GroupId, PastCall, RankCalls, RankEnd
+from distdemo.postmortem.records import GroupId, PastCall, RankCalls, RankEnd
 from distdemo.view.foreign import one_line
 
 MAX_LINE = 4_000  # characters of a line that are read

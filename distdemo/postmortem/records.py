@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from signal import SIGINT, SIGTERM
 from typing import Literal, NamedTuple
 
+from distdemo.calls.flight.entries import CallState
 from distdemo.calls.records import CallCount, Finding, RankCall, SourceLine
 
 
@@ -21,14 +21,6 @@ class GroupId(NamedTuple):
     def is_default(self) -> bool:
         """True for the group of all ranks that init_process_group creates."""
         return self.desc == "default_pg" or (self.name == "0" and not self.desc)
-
-
-class CallState(Enum):
-    """State of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
-
-    STARTED = 1
-    COMPLETED = 2
-    ENDED = 3
 
 
 class PastCall(NamedTuple):

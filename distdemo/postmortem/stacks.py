@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from distdemo.calls.flight.entries import MAX_FRAMES, is_torch, is_user, source_line
 from distdemo.calls.records import SourceLine
 from distdemo.encoding import decode, loads
 from distdemo.files import read_file
 from distdemo.platform import system
 from distdemo.platform.portable import ThreadState
-from distdemo.postmortem.dumps import MAX_FRAMES, is_torch, is_user, source_line
 from distdemo.postmortem.processes import LiveJob, Process, is_python
 from distdemo.postmortem.records import LiveRank, LiveThread, Unread, WaitsFor
 from distdemo.view.foreign import one_line

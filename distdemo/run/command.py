@@ -110,6 +110,14 @@ class RunOptions(ProgramOptions, WorldOptions):
             help="Delay calls at random, by up to 20 ms, to reveal races.",
         ),
     ] = None
+    record_calls: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole(1, 1_000_000),
+            help="Calls that torch's flight recorder keeps, from which those on GPUs are read.",
+        ),
+    ] = None
     calls: Calls = False
     strict: Annotated[
         bool,
@@ -155,14 +163,15 @@ def run(session: Session, options: RunOptions) -> Result:
     needs_calls = [
         *(options.calls, options.strict, options.record, options.rules, options.check_replicas),
         options.shake is not None,
+        options.record_calls is not None,
         options.findings,
         options.excluded,
     ]
     if options.sanitize == "off" and any(needs_calls):
         raise UsageError(
             "--no-sanitize can't be used here.",
-            "--calls, --strict, --record, --rules, --shake, --findings, --except and "
-            "--check-replicas use the sanitizer.",
+            "--calls, --strict, --record, --record-calls, --rules, --shake, --findings, --except "
+            "and --check-replicas use the sanitizer.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -238,7 +247,12 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
         replace(options, backend=backend, timeout=options.timeout or MAX_SECONDS),
         stall=options.stall or (None if is_silent else STALL),
     )
-    guest = UserProgram(not program.creates_group, stdin=options.pdb or 0, terminal=options.pdb)
+    guest = UserProgram(
+        not program.creates_group,
+        stdin=options.pdb or 0,
+        terminal=options.pdb,
+        recorded_calls=options.record_calls,
+    )
     return replace(world, capture=not session.joined, user_program=guest)
 
 

@@ -47,9 +47,9 @@ def call(rank: Rank, name: str, notes: Notes) -> None:
             WORLDS[name](rank.rank)
 
 
-def sanitized(name: str, *, buffers: bool) -> Run:
+def sanitized(name: str, *, buffers: bool, deadline: float = 60.0) -> Run:
     """Run a program; return the report, the findings and each rank's notes."""
-    world = WorldSpec(SIZE, deadline=60.0, start_method="fork", capture=True)
+    world = WorldSpec(SIZE, deadline=deadline, start_method="fork", capture=True)
     inspector = Inspector(world)
     feed = inspector.judge.feed
     notes = [bytearray() for _ in range(SIZE)]

@@ -1,11 +1,12 @@
 """Run ranks on GPUs; skipped with the reason on machines without one.
 
-The last test needs none: gloo shows what groups beside nccl depend on.
+One test needs none: gloo shows what groups beside nccl depend on.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,3 +76,50 @@ def test_nccl_is_shown_at_work_and_takes_no_more_ranks_than_gpus(command: Comman
 def test_objects_within_a_group_travel_beside_nccl(command: Command):
     flags = ("broadcast", "--objects", "--group", "0,2", "--backend", "nccl", "-n", "3")
     assert command.document(*flags)["ok"]
+
+
+OVER_NCCL = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+dist.init_process_group("nccl")
+rank, kind, wrong = dist.get_rank(), *sys.argv[1:]
+size = 3 if wrong == "wrong" and rank == 1 else 4
+if kind == "functional":
+    for _ in range(20):
+        functional.all_reduce(torch.ones(4, device=device), "sum", dist.group.WORLD) + 0
+    functional.all_reduce(torch.ones(size, device=device), "sum", dist.group.WORLD) + 0
+else:
+    model = torch.nn.Linear(8, size, device=device)
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
+    else:
+        from torch.distributed.fsdp import fully_shard
+        fully_shard(model)
+    for _ in range(20):
+        model(torch.ones(2, 8, device=device)).sum().backward()
+torch.cuda.synchronize()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.gpu
+@HERE
+@WITH_NCCL
+@pytest.mark.skipif(GPUS < 2, reason=f"it takes 2 GPUs, and there are {GPUS}")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "functional"])
+def test_calls_over_nccl_are_compared(command: Command, tmp_path: Path, kind: str):
+    file = tmp_path / "over_nccl.py"
+    file.write_text(OVER_NCCL)
+    line = ("run", str(file), "-n", "2", "--calls")
+    report = command.document(*line, "--", kind, "right")
+    assert report["ok"], report
+    assert sum(call["count"] for call in report["calls"]) >= 20
+    if kind == "functional":
+        report = command.document(*line, "--", kind, "wrong", status=1)
+        assert report["findings"][0]["kind"] == "shape", report

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, RAS, STACK, dump, entry
 from processes import Start
 
+from distdemo.calls.flight.pickles import PROTOCOLS, load_plain
 from distdemo.calls.notes import EndNote, Samples, TensorNote, note_line
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.errors import UsageError
 from distdemo.postmortem import files
-from distdemo.postmortem.pickles import PROTOCOLS, load_plain
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]

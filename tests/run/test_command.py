@@ -211,6 +211,8 @@ REFUSED = {
     "prog.py --stall soon": "--stall soon: not a positive number of seconds.",
     "prog.py --findings bufers=warn": "--findings bufers=warn: these are not levels.",
     "prog.py --findings p2p=off --no-sanitize": "--no-sanitize can't be used here.",
+    "prog.py --record-calls 0": "--record-calls 0: ",
+    "prog.py --record-calls 9 --no-sanitize": "--no-sanitize can't be used here.",
     "prog.py --except head.* --no-sanitize": "--no-sanitize can't be used here.",
     f"{'x' * 300}.py": "There is no file",
     "/proc/self/mem": "/proc/self/mem can't be read.",

@@ -366,7 +366,7 @@ class Streams:
     def _part(self, key: GroupKey, notes: Mapping[int, CallNote]) -> Part | None:
         """Return a call of one group, if all members have agreed on it before and it is right."""
         group = self._matcher.groups.get(key)
-        if group is None or group.silent or notes.keys() != group.numbers.keys():
+        if group is None or group.silent or group.lost or notes.keys() != group.numbers.keys():
             return None
         calls = {rank: note.call for rank, note in notes.items()}
         serials = frozenset((rank, note.serial) for rank, note in notes.items())
@@ -438,6 +438,7 @@ class Streams:
                 note.agreement,
                 note.serial,
                 order=number,
+                turn=number + 1,
                 accepted=True,
                 position=group.agreed,
                 calls_there=calls,

@@ -26,6 +26,7 @@ SIZES = ("shape", "splits", "dtype")
 Where = Mapping[int, SourceLine | None]
 """Source lines of ranks, if they are known."""
 MAX_UNWAITED = 3  # lines with calls that were never waited for
+UNRECORDED = "ReduceOp, root and splits of calls that only torch's flight recorder has are unknown."
 NOT_REACHED = "had not reached this call"
 
 
@@ -52,7 +53,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
-    if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
+    is_known = all(call.source_line.line for call in calls.values()) or not group.recorded
+    if kind in SIZES and waiting and is_known and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
     if cause is not None and cause.kind != "turn" and kind in ("call", *SIZES):
         why = f"{cause.what(matcher.shown)} {cause.rule}"
@@ -62,6 +64,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
+    if group.recorded and any(call.partial for call in calls.values()):
+        rule = f"{rule} {UNRECORDED}"
     if kind == "group" and len({call.members for call in calls.values()}) == 1:
         rule = _count_rule(calls) or rule
     what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
@@ -240,6 +244,11 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         what += f"make on a line that has already run {times}."
     rows = (*matcher.shown.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
+    states = ((rank, matcher.ranks[rank]) for rank in gone if group.recorded)
+    unread = tuple(rank for rank, state in states if state.ended and not state.recorder_read)
+    if unread:
+        whose = f"{ranks_of(unread)}: the latest calls may be unknown."
+        before = "\n  ".join(filter(None, (before, whose)))
     finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
     if not returned:
         return finding

@@ -39,6 +39,7 @@ from distdemo.calls.records import (
 from distdemo.calls.timeline import Timeline
 
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
+LINES_TIMEOUT_S = 10.0  # until one is reported without lines that its ranks were asked for
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
 FOR_FINDINGS: dict[Unseen, Kind] = {
     "buffers": "buffers",
@@ -66,6 +67,8 @@ class Judge:
         lateness: Ranks that other ranks waited for.
         training: What the ranks train.
         levels: Levels that the user has chosen.
+        wants_lines: True if ranks should tell the lines of calls that only torch's recorder has.
+        asked: Ranks that can be asked for these.
     """
 
     def __init__(self, world_size: int, timeline: Timeline | None = None) -> None:
@@ -76,6 +79,9 @@ class Judge:
         self._unseen = UnseenRule(self.matcher)
         self.matcher.rules = [self.training, *(rule(self.matcher) for rule in RULES), self._unseen]
         self.levels: Levels = {}
+        self.wants_lines = False
+        self.asked: Collection[int] = ()
+        self._wanted_since = 0.0  # time at which it became True
         self._lowered: dict[object, Finding] = {}
         """Findings that would be errors by default, by their kind and lines."""
         self._received = False
@@ -105,8 +111,8 @@ class Judge:
         error = self._first_error()
         if error is None or not error.so_far:
             self._candidate = None
-            self.finding = error
-            return error
+            self.finding = None if error and self._lacks_lines(error) else error
+            return self.finding
         waiting = {"deadlock": range(matcher.world_size), "p2p": error.rows[-1].ranks}
         counts = [matcher.ranks[rank].call_count for rank in waiting.get(error.kind, ())]
         candidate = error.kind, error.rows[0], counts
@@ -114,9 +120,29 @@ class Judge:
         if candidate != self._candidate:
             self._candidate = candidate
             self._candidate_since = now
-        if now - self._candidate_since >= SETTLE_TIMEOUT_S:
+        if now - self._candidate_since >= SETTLE_TIMEOUT_S and not self._lacks_lines(error):
             self.finding = error
         return self.finding
+
+    def _lacks_lines(self, finding: Finding) -> bool:
+        """Return True if ranks may still tell lines of this finding."""
+        groups = self.matcher.groups.values()
+        unknown = {
+            rank
+            for row in finding.rows
+            for rank in row.ranks
+            if (line := row.source_line) is not None and line.cpp and not line.line
+        }
+        asked = unknown.intersection(self.asked)
+        if not any(group.recorded for group in groups) or all(
+            self.matcher.ranks[rank].over for rank in asked
+        ):
+            return False
+        now = time.monotonic()
+        if not self.wants_lines:
+            self.wants_lines = True
+            self._wanted_since = now
+        return now - self._wanted_since < LINES_TIMEOUT_S
 
     def check(self) -> Finding | None:
         """Return the finding if there is a certain one now that no rank is making calls."""
@@ -171,7 +197,7 @@ class Judge:
     def gaps(self) -> tuple[Gap, ...]:
         """Return what ranks couldn't look at. Nobody asked about findings that are off."""
         off = {what for what, kind in FOR_FINDINGS.items() if self.levels.get(kind) == "off"}
-        asked = {"calls", "buffers", "gradients"}
+        asked = {"calls", "lost", "buffers", "gradients"}
         if self.training.ledger.is_strict:
             asked |= {"tensors", "replicas"}
         return self._unseen.gaps(asked - off)

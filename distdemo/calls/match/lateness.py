@@ -8,7 +8,7 @@ from statistics import median
 
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import Entry, Late, Timing
-from distdemo.calls.notes import CallNote, Note, ReturnNote, WaitNote
+from distdemo.calls.notes import CallNote, Note, OrderNote, ReturnNote, WaitNote
 from distdemo.calls.records import LateRank, SourceLine
 
 
@@ -37,7 +37,7 @@ class Lateness:
             timing.waits_us = at
             if timing.late is not None:
                 timing.late.count(at, timing.ended_us)
-        elif isinstance(note, ReturnNote) and note.source >= 0:
+        elif isinstance(note, OrderNote) or (isinstance(note, ReturnNote) and note.source >= 0):
             self._complete(entry)
 
     def _complete(self, entry: Entry) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from distdemo.calls.match.pairing import Pairing
@@ -39,7 +40,10 @@ from distdemo.calls.notes import (
     GroupKey,
     GroupNote,
     HandleNote,
+    LineNote,
+    Loss,
     Note,
+    OrderNote,
     ReturnNote,
     StopNote,
     ThreadEndNote,
@@ -193,6 +197,12 @@ class Matcher:
                 self._record_handle(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
+            case OrderNote():
+                return self._record_order(state, note)
+            case LineNote():
+                self._record_line(rank, note)
+            case GroupNote(values=Loss()):
+                self._record_loss(self.group(note.group))
             case ThreadEndNote():
                 state.others = note.others
                 state.threads.discard(note.thread)
@@ -211,7 +221,8 @@ class Matcher:
     def _record_call(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
         call = note.call
         self._accept(state, note.thread)
-        state.threads.add(note.thread)
+        if not note.recorded:
+            state.threads.add(note.thread)
         state.waits.pop(note.thread, None)
         if not call.rules.internal:
             state.last = call
@@ -219,8 +230,9 @@ class Matcher:
         entry = self._enter(rank, state, note)
         if entry is not None:
             state.unconfirmed[note.thread] = entry
-            if call.source_line.cpp:  # our kernels record no rejection
+            if call.source_line.cpp or note.recorded:  # our kernels record no rejection
                 self._accept(state, note.thread)
+            entry.no_wait = note.recorded
             if call.sync:
                 entry.waited = True
                 state.waited = entry.order
@@ -270,7 +282,20 @@ class Matcher:
             self._messages[message] += 1
             self.pairing.add(entry)
             return entry
+        if note.unordered or note.recorded:
+            group.recorded = True
+        if note.unordered:
+            state.unordered[entry.order] = entry
+        elif not group.lost:
+            self._place(entry, state)
+        return entry
+
+    def _place(self, entry: Entry, state: RankState) -> None:
+        """Compare a call with those at the next position of its group."""
+        group = entry.group
+        rank = entry.rank
         self._accept_on(group, state)  # the calls of its other threads
+        entry.turn = state.call_count
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         calls = group.at(entry.position)
@@ -279,9 +304,42 @@ class Matcher:
             self.problems.append(calls)
         calls[rank] = entry
         calls.lacking = None
-        calls.unconfirmed += 1
+        calls.unconfirmed += not entry.accepted
         entry.calls_there = calls
+        if not calls.unconfirmed:
+            self._agree(group)
+
+    def _record_order(self, state: RankState, note: OrderNote) -> Entry | None:
+        if note.number < 0:
+            state.recorder_read = True
+            return None
+        entry = state.unordered.pop(note.number, None)
+        if entry is None or entry.group.lost:
+            return None
+        self._place(entry, state)
         return entry
+
+    def _record_line(self, rank: int, note: LineNote) -> None:
+        """Replace the unknown line of a call that other ranks haven't agreed on yet."""
+        for group in self.groups.values():
+            for calls in group.open if group.recorded else ():
+                entry = calls.get(rank)
+                if entry is not None and entry.order == note.number:
+                    entry.call = replace(entry.call, source_line=note.source_line)
+                    self.shown.remember(note.source_line)
+
+    def _record_loss(self, group: Group) -> None:
+        """End the comparison of a group."""
+        group.lost = True
+        for calls in group.open:
+            for entry in calls.values():
+                entry.calls_there = None
+        self.problems = [
+            problem
+            for problem in self.problems
+            if (problem.group if isinstance(problem, CallSet) else None) is not group
+        ]
+        group.open.clear()
 
     def _record_wait(self, state: RankState, note: WaitNote) -> Entry | None:
         state.others = note.others
@@ -323,6 +381,9 @@ class Matcher:
         if entry.wrong is not None and entry.wrong in self.problems:
             self.problems.remove(entry.wrong)
             self.ranks[entry.rank].refused = entry.wrong
+        if entry.call.peer is None and entry.calls_there is None:
+            self.ranks[entry.rank].unordered.pop(entry.order, None)
+            return
         if entry.calls_there is None:
             self._messages[entry.group, entry.rank, entry.call.peer, entry.sends] -= 1
             self.pairing.undo(entry)

@@ -17,7 +17,7 @@ from distdemo.calls.match.matcher import MAX_PENDING, Matcher, Rule
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import Entry, Group
-from distdemo.calls.notes import CallNote, Note, ReturnNote
+from distdemo.calls.notes import RECORDER, CallNote, Note, OrderNote, ReturnNote
 from distdemo.calls.records import Finding
 from distdemo.launcher.verdict import ranks_of
 
@@ -30,7 +30,7 @@ class OrderRule(Rule):
     Sends and receives have an order only with NCCL, or by its rules.
     """
 
-    takes = (CallNote, ReturnNote)
+    takes = (CallNote, OrderNote, ReturnNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
@@ -48,8 +48,11 @@ class OrderRule(Rule):
                 self._remove([entry])
             elif note.source >= 0:  # its sender was unknown before
                 self._run([entry])
-        elif isinstance(note, CallNote) and self._is_ordered(entry):
-            queue = self._queues[rank, note.thread, entry.group.key.backend]
+        elif isinstance(note, CallNote | OrderNote) and self._is_ordered(entry):
+            if isinstance(note, CallNote) and note.unordered:
+                return  # the order of the recorder counts
+            thread = note.thread if isinstance(note, CallNote) else RECORDER
+            queue = self._queues[rank, thread, entry.group.key.backend]
             queue.append(entry)
             self._queue_of[entry] = queue
             self._run([entry])

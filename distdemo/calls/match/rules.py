@@ -34,11 +34,17 @@ ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ
 
 def _size(call: RankCall) -> object:
     if call.partial:
-        is_unknown = call.count < 0 or any(name in call.op for name in ANY_SIZE)
-        return None if is_unknown else call.count
+        return _count(call)
     if call.rules.parts:
         return None  # every pair of ranks is compared
     return call.send_counts if call.rules.lists else (call.count, call.send_counts)
+
+
+def _count(call: RankCall) -> int | None:
+    """Return the number of elements as torch's flight recorder counts them; None if unknown."""
+    if call.count < 0 or call.op == "barrier" or any(name in call.op for name in ANY_SIZE):
+        return None
+    return sum(call.send_counts) if call.op == "reduce_scatter" and call.send_counts else call.count
 
 
 def _steps(call: RankCall) -> tuple[int, ...]:
@@ -338,7 +344,10 @@ def differs(
         calls: Calls by global rank.
         members: Members of the group, in group order.
     """
+    is_partial = any(call.partial for call in calls.values())
     for kind, value in COMPARED.items():
+        if is_partial and kind == "shape":
+            value = _count  # noqa: PLW2901 - of which torch's flight recorder knows no more
         values = {rank: value(call) for rank, call in calls.items()}
         known = {rank: value for rank, value in values.items() if value not in (None, "")}
         if len(set(known.values())) > 1:

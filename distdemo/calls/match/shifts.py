@@ -137,7 +137,7 @@ class Lines:
 
         A single one doesn't count if other ranks made it on another line: this is no loop.
         """
-        place = self._places.get((line, line.stack))
+        place = self._places.get((line, line.stack)) if line.line else None
         times = 0 if place is None else place.times
         return 0 if times == 1 and any(line in lines for lines in self._mixed) else times
 

@@ -12,7 +12,7 @@ from distdemo.backends.contract import Backend
 from distdemo.calls.match.rules import backend_named
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.match.splits import Cause
-from distdemo.calls.notes import Destruction, EndNote, GroupKey
+from distdemo.calls.notes import RECORDER, Destruction, EndNote, GroupKey
 from distdemo.calls.records import Finding, RankCall
 
 MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
@@ -26,6 +26,7 @@ class Entry:
         agreement: Values that must be equal on all ranks.
         serial: Number of the call's definition; see `CallNote`.
         order: Number of calls that its rank made before it.
+        turn: Number of calls that its rank had made when its position was known.
         step: Number of training steps before it; -1 if it reduces no gradients.
         accepted: True if torch can't reject it any longer.
         position: Position in the sequence of its group; meaningless for a send or receive.
@@ -46,6 +47,7 @@ class Entry:
     agreement: tuple[object, ...] = ()
     serial: int = -1
     order: int = 0
+    turn: int = 0
     step: int = -1
     accepted: bool = False
     position: int = 0
@@ -153,7 +155,7 @@ class CallSet(dict[int, Entry]):
     @property
     def place(self) -> tuple[int, int]:
         """Place of the earliest of these calls; see `Problem`."""
-        return min((entry.order, entry.rank) for entry in self.values())
+        return min((entry.turn, entry.rank) for entry in self.values())
 
     @property
     def name(self) -> str:
@@ -181,6 +183,8 @@ class Group:
         destroyed: How each rank destroyed the group.
         size: Number of members with notes.
         silent: Members without notes; nothing waits for them.
+        recorded: True if torch's flight recorder tells the order of calls.
+        lost: True if it has lost calls of a member, which ends the comparison.
     """
 
     key: GroupKey
@@ -196,6 +200,8 @@ class Group:
     destroyed: dict[int, Destruction] = field(default_factory=dict)
     size: int = 0
     silent: frozenset[int] = frozenset()
+    recorded: bool = False
+    lost: bool = False
 
     def __post_init__(self) -> None:
         """Count the members."""
@@ -264,6 +270,8 @@ class RankState:
         waits: Call that each thread is in.
         last: Latest call of the program itself.
         unconfirmed: Latest call of each thread while torch may still reject it.
+        unordered: Calls whose position isn't known yet, by number.
+        recorder_read: True if torch's flight recorder was read to the end of the program.
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
         refused: Problem of its latest call, which raised immediately; the rank may handle that.
@@ -277,6 +285,8 @@ class RankState:
     waits: dict[int, Entry] = field(default_factory=dict)
     last: RankCall | None = None
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
+    unordered: dict[int, Entry] = field(default_factory=dict)
+    recorder_read: bool = False
     lost: bool = False
     ended: EndNote | None = None
     refused: Problem | None = None
@@ -295,4 +305,6 @@ class RankState:
     @property
     def blocked(self) -> list[Entry]:
         """Calls that block the rank; empty while one of its threads is doing something else."""
-        return list(self.waits.values()) if self.threads <= self.waits.keys() else []
+        if not self.threads <= self.waits.keys():
+            return []
+        return [entry for thread, entry in self.waits.items() if thread != RECORDER]

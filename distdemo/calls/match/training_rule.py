@@ -22,6 +22,7 @@ from distdemo.calls.notes import (
     Check,
     Gradients,
     GroupNote,
+    Loss,
     Note,
     SamplerNote,
     Samples,
@@ -81,7 +82,7 @@ class TrainingRule(Rule):
         group = self.matcher.group(note.group)
         size = len(group.members)
         values = note.values
-        if rank not in group.numbers or size < 2:
+        if isinstance(values, Loss) or rank not in group.numbers or size < 2:
             return
         self.matcher.shown.remember(values.source_line)
         if isinstance(values, Gradients):

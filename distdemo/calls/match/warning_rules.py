@@ -11,7 +11,7 @@ from distdemo.calls.match.matcher import Matcher, Rule
 from distdemo.calls.match.rules import KINDS, MISUSES, minority, remarks
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import CallSet, Entry, Group
-from distdemo.calls.notes import CallNote, MisuseNote, Note, UnseenNote
+from distdemo.calls.notes import CallNote, GroupNote, Loss, MisuseNote, Note, UnseenNote
 from distdemo.calls.records import Finding, Gap, Kind, Level, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 
@@ -182,7 +182,7 @@ class RemarkRule(Rule):
 class UnseenRule(Rule):
     """Tensors that ranks couldn't look at: no findings, but gaps."""
 
-    takes = (UnseenNote,)
+    takes = (UnseenNote, GroupNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
@@ -191,6 +191,9 @@ class UnseenRule(Rule):
 
     def add(self, rank: int, note: Note, entry: Entry | None) -> None:
         """Remember what a rank couldn't look at."""
+        if isinstance(note, GroupNote) and isinstance(note.values, Loss):
+            name = self.matcher.group(note.group).name
+            note = UnseenNote("lost", (name,), SourceLine(), note.values.calls)
         if isinstance(note, UnseenNote) and len(self._counts) < MAX_LINES:
             self._counts[replace(note, count=0)][rank] = note.count
 

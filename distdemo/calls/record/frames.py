@@ -202,7 +202,7 @@ def _part_of_torch(until: FrameType | None) -> TorchPart | None:
         if file.startswith((GRAPH, *compiled_files())):
             named = named or TorchPart("graph")
         elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
-            known = _known_part(file, frame.f_code.co_name)
+            known = known_part(file, frame.f_code.co_name)
             if named is None or (known and known.area == named.area == "ddp"):
                 named = known  # of DDP's functions the outermost
             outer = _public(frame.f_globals.get("__name__", "")) or outer
@@ -212,7 +212,7 @@ def _part_of_torch(until: FrameType | None) -> TorchPart | None:
     return named or (TorchPart("module", inner) if inner else None)
 
 
-def _known_part(file: str, function: str) -> TorchPart | None:
+def known_part(file: str, function: str) -> TorchPart | None:
     """Return the part of torch that a function belongs to, if users know it by a name."""
     file = file.replace("\\", "/")
     if file.endswith("/torch/_tensor.py") and function == "backward":

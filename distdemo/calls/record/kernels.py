@@ -132,8 +132,10 @@ def install(recorder: Recorder) -> None:
         if len({*names} - NO_OPERANDS) != kernel.operands:
             write_message(
                 f"distdemo's sanitizer can't record c10d::{name}: "
-                f"its signature is different in torch {torch.__version__}.\n"
+                f"its signature is different in torch {torch.__version__}. "
+                "It reads such calls from torch's flight recorder.\n"
             )
+            recorder.read_from_recorder()
             continue
         function, key = _call, "CPU"
         if "reduce_op" in names and torch.__version__ < "2.10":
@@ -160,6 +162,7 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     pairs = zip(*tensors, strict=True) if kernel.per_pair else [tensors]
     with recorder.within_call():
         *others, work = [call(*operands, opts) for operands in pairs]
+    recorder.record_made()
     for other in others:
         other.wait()
     if number is not None:
@@ -183,7 +186,9 @@ def _call_original(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     arguments = (*tensors, kernel.options())
     recorder.safely(_record, recorder, kernel, group, arguments, known_op=False)
     with torch._C._AutoDispatchBelowAutograd():
-        return getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
+        result = getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
+    recorder.record_made()
+    return result
 
 
 def _arguments(kernel: Kernel, args: Any) -> tuple[dist.ProcessGroup, list[Any], dict[str, Any]]:
@@ -203,6 +208,8 @@ def _record(
 ) -> int | None:
     """Record a call, unless it was made by a recorded method; return its number."""
     if recorder.local.busy or not recorder.is_registered(group):
+        return None
+    if recorder.is_left_to_torch(group, from_cpp=True):
         return None
     method = METHODS[kernel.method]
     fields = fields_of(method, args, {})

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
@@ -26,7 +26,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls import notes
-from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, StopNote, UnseenNote, Writer
+from distdemo.calls.flight import GONE, SWITCH, is_nccl
+from distdemo.calls.notes import MAX_KNOWN, EndNote, GroupKey, Loss, StopNote, UnseenNote, Writer
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
@@ -36,11 +37,14 @@ from distdemo.calls.record.ledger import Ledger
 from distdemo.calls.record.reductions import Reductions
 from distdemo.calls.record.samplers import Samplers
 from distdemo.calls.record.steps import REDUCTIONS, Steps
-from distdemo.calls.records import RankCall, SourceLine, Unseen
+from distdemo.calls.records import PartialCall, RankCall, SourceLine, TorchPart, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
-from distdemo.observe.hooks import Listener, in_backward, opaque
+from distdemo.observe.hooks import Listener, add_hook, in_backward, opaque
 from distdemo.view.foreign import write_message
+
+if TYPE_CHECKING:
+    from distdemo.calls.record.flight import Flight
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
 EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
@@ -96,6 +100,8 @@ class Recorder(Listener):
         buffers: True to watch the tensors of calls, too.
         replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
+        is_asked: Function that returns True if the reader of the notes needs lines of calls that
+            only torch's flight recorder has.
 
     Attributes:
         local: State of the current thread.
@@ -112,6 +118,7 @@ class Recorder(Listener):
         buffers: bool = False,
         replicas: int = 0,
         delays: Iterable[float] = (),
+        is_asked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._writer = writer
         self._world = world
@@ -156,6 +163,10 @@ class Recorder(Listener):
         self.samplers = Samplers(self.safely, self.steps, self.record, self.record)
         self.observer: CallObserver | None = None
         self.off = False
+        self._switch = os.environ.get(SWITCH, "")
+        self._lacks_kernels = False  # one couldn't be replaced in this release
+        self._flight: Flight | None = None  # made for the first group that it is needed for
+        self._is_asked = is_asked
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
     def safely(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -206,6 +217,11 @@ class Recorder(Listener):
             write_message(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
     # -------------------------------------------------------------------------------------- calls
+
+    @property
+    def is_tested(self) -> bool:
+        """True if calls from C++ over gloo are read from the flight recorder, as over NCCL."""
+        return bool(self._switch)
 
     @property
     def calls(self) -> int:
@@ -346,6 +362,7 @@ class Recorder(Listener):
         """
         place, stack = frames.user_frames(3)
         key = (what, place, id(groups), cpp)
+        flight = self._flight
         with self._lock:
             if self._dropped:
                 self._write_dropped()
@@ -363,9 +380,33 @@ class Recorder(Listener):
                 self._writer.write(notes.note_line(call, number, group))
                 self._code_refs += (frame.f_code for frame in stack)
             text = str(number) if step < 0 else f"{number} {step}"
-            index = self._writer.write(text, is_call=True)
+            watched = -1 if flight is None else self._watched(what, groups)
+            if flight is None or watched < 0:
+                index = self._writer.write(text, is_call=True)
+            else:
+                hooked = flight.expect(watched)
+                is_message = what.peer is not None
+                if not (hooked.is_next or is_message):
+                    text = f"{text} ~"
+                index = self._writer.write(text, is_call=True)
+                flight.begin(hooked, index, is_message=is_message)
             self.local.unaccepted = not cpp
-            return index
+        return index
+
+    def _watched(self, what: Fields | RankCall, groups: dict[str, int]) -> int:
+        """Return the group of a call if the flight recorder tells its order, or -1."""
+        if self._flight is None:
+            return -1
+        device = what.device if isinstance(what, RankCall) else "".join(map(str, what.data[2:3]))
+        number = groups.get("" if "" in groups else device or "cpu", 0)
+        return number if self._flight.watches(number) else -1
+
+    def is_left_to_torch(self, group: Any, *, from_cpp: bool = False) -> bool:
+        """Return True if only the flight recorder notes such calls on a group."""
+        flight = self._flight
+        if flight is None or not (from_cpp or flight.alone):
+            return False
+        return any(map(flight.watches, self._groups.get(group, {}).values()))
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
@@ -376,9 +417,15 @@ class Recorder(Listener):
 
     def record_accept(self, *_: object, **__: object) -> None:
         """Record that torch has accepted this thread's latest call, once."""
+        self.record_made()
         if self.local.unaccepted:
             self.local.unaccepted = False
             self._write(f"a{self._other_threads()}")
+
+    def record_made(self) -> None:
+        """Tell the reader of the flight recorder that this thread's latest call was made."""
+        if self._flight is not None:
+            self._flight.end()
 
     def record_return(self, source: int = -1) -> None:
         """Record that the call or wait has returned.
@@ -386,6 +433,7 @@ class Recorder(Listener):
         Args:
             source: Group rank of the sender for a receive from any rank, or −1.
         """
+        self.record_made()
         self._write("r" if source < 0 else f"r {source}")
 
     def record_failure(self, *, accepted: bool) -> None:
@@ -394,6 +442,8 @@ class Recorder(Listener):
         Args:
             accepted: True if torch had accepted the call.
         """
+        if self._flight is not None:
+            self._flight.end() if accepted else self._flight.drop()
         self._write("f" if accepted else "u")
 
     def track(self, work: Any, call: Tracked) -> None:
@@ -516,7 +566,80 @@ class Recorder(Listener):
             for device, backend in backends.items():
                 key = GroupKey(members, backend, self._alike[members, backend, device], device)
                 self._alike[members, backend, device] += 1
-                self._groups[group][device] = self._define_group(key)
+                number = self._groups[group][device] = self._define_group(key)
+                if len(members) > 1 and (is_nccl(backend) or self._reads(backend)):
+                    self._watch(group, number, device, backend)
+
+    def _reads(self, backend: str) -> bool:
+        """Return True if calls from C++ are read though hooks could see them on the CPU."""
+        return backend == "gloo" and (self._lacks_kernels or self.is_tested)
+
+    def read_from_recorder(self) -> None:
+        """Read calls from C++ over gloo from torch's flight recorder, as hooks can't see them."""
+        self._lacks_kernels = True
+        for group, numbers in list(self._groups.items()):
+            for device, backend in _backends(group).items():
+                number = numbers.get(device, -1)
+                is_watched = self._flight is not None and self._flight.watches(number)
+                if backend == "gloo" and group.size() > 1 and number >= 0 and not is_watched:
+                    self._watch(group, number, device, backend)
+
+    def _watch(self, group: Any, number: int, device: str, backend: str) -> None:
+        """Read the calls on a group from torch's flight recorder, as hooks can't see them all."""
+        if self._flight is None:
+            from distdemo.calls.record.flight import Flight  # few programs need it
+
+            self._flight = Flight(self, self._is_asked, alone=self._switch == "alone")
+            if is_nccl(backend):
+                self._spare_captures(self._flight)
+        on = torch.device(device or ("cuda" if is_nccl(backend) else "cpu"))
+        self._flight.watch(number, backend, group.group_name, partial(_count, ref(group), on))
+        if self._flight.thread is not None:
+            self._spare_threads.add(self._flight.thread)
+
+    def _spare_captures(self, flight: Flight) -> None:
+        """Read nothing while the program captures a CUDA graph."""
+        graph = torch.cuda.CUDAGraph
+        begin = partial(self.safely, lambda *_, **__: flight.begin_capture())
+        end = partial(self.safely, lambda *_, **__: flight.end_capture())
+        add_hook(graph, "capture_begin", before=begin)
+        add_hook(graph, "capture_end", before=end)
+
+    # ------------------------------------------------------------- what the flight recorder tells
+
+    def note_order(self, number: int = -1) -> None:
+        """Note which call is next on its group; -1 if the flight recorder was read to the end."""
+        self._write_recorded("o" if number < 0 else f"o {number}")
+
+    def note_recorded(self, group: int, call: PartialCall, at_us: int) -> int:
+        """Note a call that no hook has seen, and return its number on this rank."""
+        key = (call, group)
+        with self._lock:
+            number = self._calls.get(key)
+            if number is None:
+                if len(self._calls) >= MAX_KNOWN:
+                    self._forget_calls()
+                self._calls[key] = number = len(self._calls)
+                by_torch = SourceLine(part=TorchPart("c++"), cpp=True)
+                known = replace(call, source_line=by_torch, sync=False)
+                self._writer.write(notes.note_line(known, number, group))
+            return self._writer.write(str(number), is_call=True, recorded_us=at_us)
+
+    def note_line(self, number: int, line: SourceLine) -> None:
+        """Note the line of such a call."""
+        self._write_recorded(f"l {number} {notes.fields_text(line)}")
+
+    def note_loss(self, group: int, calls: int) -> None:
+        """Note that the flight recorder has overwritten calls."""
+        self.record_on_group(group, Loss(calls))
+
+    def note_waiting(self, number: int | None) -> None:
+        """Note that the rank waits for a call that no hook has seen, or that it has ended."""
+        self._write_recorded("r" if number is None else f"w {number}")
+
+    def _write_recorded(self, line: str) -> None:
+        with self._lock:
+            self._writer.write(line, recorded_us=time.time_ns() // 1000)
 
     def _is_renumbered(self) -> bool:
         """Return True if the program numbers its ranks differently from the launcher."""
@@ -542,6 +665,8 @@ class Recorder(Listener):
         destruction = notes.Destruction(line, failing)
         if is_world and error is None:
             self.ledger.finish()  # the program may change its parameters afterwards
+        if self._flight is not None:
+            self._flight.poll()  # calls before
         with self._lock:
             for other in self._groups:
                 if other is group or (is_world and isinstance(other, dist.ProcessGroup)):
@@ -624,6 +749,8 @@ class Recorder(Listener):
         for unseen in self._unseen.values():
             if unseen.count > 1:
                 self.record(unseen)
+        if self._flight is not None:
+            self._flight.finish(failed=error is not None)
         end = EndNote("returned") if error is None else _exception_note(error)
         self.record(replace(end, source_line=line) if line else end)
 
@@ -639,6 +766,17 @@ def _group_count() -> int:
     world: Any = c10d._world
     in_order = "group_count" in c10d._hash_ranks_to_str.__code__.co_names  # torch 2.14 and later
     return int(world.group_count) if in_order else len(world.pg_names)
+
+
+def _count(group: ref[Any], device: torch.device) -> int | None:
+    """Return a number that grows with the calls of a group; None if it can't be known."""
+    found = group()  # a reference would keep its connections open
+    if found is None:
+        return GONE
+    try:
+        return int(found._get_backend(device)._get_sequence_number_for_group())
+    except RuntimeError:
+        return None
 
 
 def _backends(group: Any) -> dict[str, str]:

@@ -35,17 +35,30 @@ def load_plain(data: bytes) -> Any:
         UnpicklingError: It contains something else, or is truncated.
         ValueError: A text isn't UTF-8.
     """
+    return load_part(data, {})
+
+
+def load_part(data: bytes, memo: dict[int, Any]) -> Any:
+    """Return the plain data in a part of a pickle.
+
+    Args:
+        data: The part, with an end.
+        memo: What is defined before it, by number; gets what it defines.
+
+    Raises:
+        UnpicklingError: It contains something else, or is truncated.
+        ValueError: A text isn't UTF-8.
+    """
     try:
-        return _load(data)
+        return _load(data, memo)
     except (IndexError, KeyError, struct.error):
         raise UnpicklingError("truncated") from None
 
 
-def _load(data: bytes) -> Any:
+def _load(data: bytes, memo: dict[int, Any]) -> Any:
     """Run the instructions, the most frequent ones first; ``pickletools`` says what each does."""
     stack: list[Any] = []
     outer: list[list[Any]] = []  # the stacks below the marks
-    memo: dict[int, Any] = {}
     number = at = 0
     while True:
         code = data[at]
