@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distdemo.calls.flight.pickles import is_pickle
 from distdemo.files import MAX_BYTES, read_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.platform import system
-from distdemo.calls.flight.pickles import is_pickle
 from distdemo.postmortem.processes import LiveJob
 
 LIMIT_S = 15.0  # for each kind of source; a rank's first dump takes up to 5 s

@@ -438,7 +438,7 @@ class Streams:
                 note.agreement,
                 note.serial,
                 order=number,
-                turn=number + 1,
+                turn=number,
                 accepted=True,
                 position=group.agreed,
                 calls_there=calls,
