@@ -98,6 +98,7 @@ def sample(tensor: Tensor) -> Sample:
     Raises:
         ValueError: The elements aren't in a storage.
     """
+    tensor = _on_cpu(tensor)
     value = digest(tensor)
     if not tensor.is_floating_point():
         return Sample(value, is_constant=is_constant(tensor))
@@ -146,8 +147,11 @@ def is_zero(tensor: Tensor) -> bool:
 
 
 def ends_of(tensor: Tensor) -> bytes:
-    """Return the first and last bytes of a tensor, or of its local part; none if it has none."""
-    if not is_dense(tensor):
+    """Return the first and last bytes of a tensor, or of its local part; none if it has none.
+
+    Also none of a tensor on another device, for which the program would have to wait.
+    """
+    if not (is_dense(tensor) and local_part(tensor).is_cpu):
         return b""
     data = _bytes(tensor)
     return data[:FEW].tobytes() + data[-FEW:].tobytes()
@@ -177,6 +181,15 @@ def is_constant(tensor: Tensor) -> bool:
     size = min(8, tensor.element_size())
     elements = data.view(f"u{size}")
     return not ((elements[:FEW] != elements[0]).any() or (elements != elements[0]).any())
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """Return one copy of a tensor of another device, or of its local part; others as they are."""
+    source = memory_of(tensor)
+    if source is None or source.is_cpu:
+        return tensor
+    with unseen_by_program():
+        return source.detach().cpu()
 
 
 class _Memory:
