@@ -218,13 +218,16 @@ def search_all(progress: Connection) -> None:
     warnings.simplefilter("ignore")  # of imports
     every = patterns()
     assert len(every) > 60
+    pattern: Any
     for place, (pattern, used) in every.items():
         begin(place, progress)
-        for text in hostile(pattern):
+        is_text = isinstance(pattern.pattern, str)
+        for hostile_text in hostile(pattern):
+            text = hostile_text if is_text else hostile_text.encode("latin-1", "replace")
             for method in used & set(ANCHORED):
                 getattr(pattern, method)(text)
             if not used <= set(ANCHORED):
-                pattern.sub("", text)
+                pattern.sub("" if is_text else b"", text)
 
 
 def show_all(progress: Connection) -> None:

@@ -162,9 +162,11 @@ class Streams:
             True unless the next poll must go on with the rest.
         """
         before = sum(map(len, self._new))
-        self._advance()
+        is_done = self._advance(READ_S)
         self._held = list(map(len, self._new))
         self._unmoved = self._unmoved + 1 if sum(self._held) == before else 0
+        if not is_done:
+            return False
         if len(self._held) < HELD_RANKS:
             return self.read_held()
         if self._may_be_alike() and not is_quiet and self._unmoved < HELD_POLLS:
@@ -224,12 +226,23 @@ class Streams:
         count = ranks[0].call_count
         return all(state.call_count == count and _is_between(state) for state in ranks)
 
-    def _advance(self) -> None:
-        """Judge what all ranks have written."""
+    def _advance(self, seconds: float = math.inf) -> bool:
+        """Judge what all ranks have written.
+
+        Args:
+            seconds: Time after which the rest is left.
+
+        Returns:
+            True if nothing is left that all ranks have written.
+        """
+        until = time.monotonic() + seconds
         while self._may_be_alike():
             step = self._step() if self._is_level() else Step.CALL
             if step is Step.NOTHING or (step is Step.CALL and not self._read_call()):
-                return
+                return True
+            if time.monotonic() > until:
+                return False
+        return True
 
     def _read_call(self) -> bool:
         """Read all ranks up to the same number of calls; return False if one hasn't made them."""

@@ -177,7 +177,7 @@ class Judge:
         Args:
             running: Ranks that were stopped, and where they were.
         """
-        self._streams.read_held()
+        self._streams.read_held(SETTLE_TIMEOUT_S)
         if self.finding is not None or self.matcher.stopped:
             return self.finding
         error = self._first_error()

@@ -33,6 +33,7 @@ from distdemo.calls.match.state import (
     RankState,
 )
 from distdemo.calls.notes import (
+    RECORDER,
     AcceptNote,
     CallNote,
     Destruction,
@@ -216,6 +217,8 @@ class Matcher:
                 self.stop(f"rank {rank}: {note.why}")
             case EndNote():
                 self._record_end(state, note)
+                if not (state.recorder_read or state.lost or note.signal or note.exit_code):
+                    self._lose_unread(rank)
         return None
 
     def _record_call(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
@@ -224,9 +227,9 @@ class Matcher:
         if not note.recorded:
             state.threads.add(note.thread)
         state.waits.pop(note.thread, None)
-        if not call.rules.internal:
-            state.last = call
-        state.refused = None
+        if not (note.recorded and state.refused is not None):  # which is later
+            state.last = state.last if call.rules.internal else call
+            state.refused = None
         entry = self._enter(rank, state, note)
         if entry is not None:
             state.unconfirmed[note.thread] = entry
@@ -287,6 +290,7 @@ class Matcher:
         if note.unordered:
             state.unordered[entry.order] = entry
         elif not group.lost:
+            self._accept_on(group, state)  # the calls of its other threads
             self._place(entry, state)
         return entry
 
@@ -294,7 +298,6 @@ class Matcher:
         """Compare a call with those at the next position of its group."""
         group = entry.group
         rank = entry.rank
-        self._accept_on(group, state)  # the calls of its other threads
         entry.turn = state.call_count
         entry.position = group.reached[rank]
         group.reached[rank] += 1
@@ -316,6 +319,9 @@ class Matcher:
         entry = state.unordered.pop(note.number, None)
         if entry is None or entry.group.lost:
             return None
+        for thread, latest in list(state.unconfirmed.items()):
+            if latest is entry:
+                self._accept(state, thread)
         self._place(entry, state)
         return entry
 
@@ -341,11 +347,18 @@ class Matcher:
         ]
         group.open.clear()
 
+    def _lose_unread(self, rank: int) -> None:
+        """End the comparison of groups on which this rank may have made calls that nobody read."""
+        for group in list(self.groups.values()):
+            if group.recorded and rank in group.numbers and not group.lost:
+                self.add(rank, GroupNote(group.key, Loss(0)))
+
     def _record_wait(self, state: RankState, note: WaitNote) -> Entry | None:
-        state.others = note.others
         self._accept(state, note.thread)
         entry = state.pending.pop(note.number, None)
-        state.waited = max(state.waited, note.number)
+        if note.thread != RECORDER:  # it knows of no threads, and numbers calls late
+            state.others = note.others
+            state.waited = max(state.waited, note.number)
         if entry is not None:
             entry.waited = True
             state.waits[note.thread] = entry

@@ -17,7 +17,7 @@ from distdemo.calls.match.matcher import MAX_PENDING, Matcher, Rule
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
 from distdemo.calls.match.state import Entry, Group
-from distdemo.calls.notes import RECORDER, CallNote, Note, OrderNote, ReturnNote
+from distdemo.calls.notes import RECORDER, CallNote, GroupNote, Loss, Note, OrderNote, ReturnNote
 from distdemo.calls.records import Finding
 from distdemo.launcher.verdict import ranks_of
 
@@ -30,7 +30,7 @@ class OrderRule(Rule):
     Sends and receives have an order only with NCCL, or by its rules.
     """
 
-    takes = (CallNote, OrderNote, ReturnNote)
+    takes = (CallNote, GroupNote, OrderNote, ReturnNote)
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
@@ -41,6 +41,9 @@ class OrderRule(Rule):
 
     def add(self, rank: int, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
+        if isinstance(note, GroupNote) and isinstance(note.values, Loss):
+            lost = [entry for entry in self._queue_of if entry.group.lost]
+            self._run(self._remove(lost))
         if entry is None:
             return
         if isinstance(note, ReturnNote):
@@ -66,7 +69,8 @@ class OrderRule(Rule):
     def _is_ordered(self, entry: Entry) -> bool:
         call = entry.call
         if call.peer is None:
-            return not call.rules.internal and call.op not in UNORDERED
+            is_known = call.op not in UNORDERED and not entry.group.lost
+            return is_known and not call.rules.internal
         return not call.batched and (self.matcher.nccl or entry.group.facts.orders_messages)
 
     def findings(self) -> list[Finding]:
