@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,8 +26,8 @@ def main() -> int:
         subprocess.run([*PIP, *shlex.split(os.environ.get("INPUT_TORCH", "torch"))], check=True)
     if importlib.util.find_spec("distdemo") is None:
         subprocess.run([*PIP, ROOT], check=True)
-    report = Path(os.environ["RUNNER_TEMP"]) / "distdemo.json"
-    report.unlink(missing_ok=True)
+    folder = tempfile.mkdtemp(prefix="distdemo-", dir=os.environ["RUNNER_TEMP"])  # one per step
+    report = Path(folder, "report.json")
     own = ["--format", "markdown", "--output", str(report)]
     words = shlex.split(os.environ.get("INPUT_ARGUMENTS", ""))
     at = words.index("--") if "--" in words else len(words)  # the program's own follow
@@ -40,12 +41,13 @@ def main() -> int:
         "ok": str(code == 0).lower(),
         "exit-code": str(code),
         "report": str(report) if document else "",
-        "what": errors[0]["what"].partition("\n")[0],
+        "what": (errors[0]["what"].splitlines() or [""])[0],
     }
     with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as file:
         file.writelines(f"{name}={value}\n" for name, value in outputs.items())
     if outputs["what"]:
-        print(f"::error title=distdemo {name[0]}::{outputs['what'].replace('%', '%25')}")
+        what = outputs["what"].replace("%", "%25").replace("\r", "%0D")
+        print(f"::error title=distdemo {name[0]}::{what}")
     return code
 
 

@@ -35,7 +35,9 @@ COMMANDS = (
     "distdemo explain all-reduce --code",
     "distdemo check --quiet",
 )
-"""The README's commands."""
+"""Commands of the README, and names that people count on."""
+FINDS = {"absent.py:train": 1, "drift.py": 0}
+"""The README's programs, with the exit code of `distdemo run`."""
 IN_WHEEL = ("distdemo/py.typed", "distdemo/examples/", "distdemo/testing/plugin.py")
 NOT_IN_WHEEL = ("tests/", "benchmarks/", "docs/", "tools/", "examples/")
 IN_SDIST = ("Makefile", "constraints.txt", "mkdocs.yml", ".ci/run", "LICENSE", "tests/conftest.py")
@@ -139,15 +141,18 @@ def try_wheel(wheel: Path, python: str) -> None:
         for command in COMMANDS:
             name, *words = command.split()
             run([environment / "bin" / name, *words], cwd=Path(folder))
+        for program, status in FINDS.items():
+            line = [environment / "bin" / "distdemo", "run", program]
+            run(line, cwd=ROOT / "examples", status=status)
 
 
-def run(command: Sequence[str | Path], cwd: Path | None = None) -> None:
-    """Run a command; exit with its output if it fails."""
+def run(command: Sequence[str | Path], cwd: Path | None = None, status: int = 0) -> None:
+    """Run a command; exit with its output if it has another exit code."""
     line = " ".join(Path(word).name if isinstance(word, Path) else word for word in command)
     done = subprocess.run(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    if done.returncode:
+    if done.returncode != status:
         sys.exit(f"{done.stdout}\n✗ {line} exited with {done.returncode}")
     print(f"✓ {line}", flush=True)
 
