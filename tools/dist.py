@@ -142,7 +142,7 @@ def try_wheel(wheel: Path, python: str) -> None:
             name, *words = command.split()
             run([environment / "bin" / name, *words], cwd=Path(folder))
         for program, status in FINDS.items():
-            line = [environment / "bin" / "distdemo", "run", program]
+            line: list[str | Path] = [environment / "bin" / "distdemo", "run", program]
             run(line, cwd=ROOT / "examples", status=status)
 
 
