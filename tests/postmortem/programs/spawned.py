@@ -15,6 +15,7 @@ def work(rank: int, folder: Path) -> None:
         (folder / "spawned.1").read_text()  # spawned
     dist.all_reduce(torch.ones(1), async_op=True).wait()  # others
     (folder / f"spawned.passed.{rank}").touch()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
