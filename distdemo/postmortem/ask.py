@@ -89,17 +89,18 @@ def ask(job: LiveJob, host: str) -> Answers:
     return answers
 
 
-def ask_again(job: LiveJob, answers: Answers) -> set[int]:
+def ask_again(job: LiveJob, answers: Answers) -> tuple[int, ...]:
     """Return the ranks that have made calls since they answered; keep what they answer now.
 
-    Only JSON is compared: over NCCL, a dump may have numbers that change by themselves.
+    Only JSON is compared: a pickle of NCCL's dump may have numbers that change by themselves, and
+    is read in another process.
     """
     old = {rank: answers.files.get(f"rank_{rank}", b"") for rank in job.ranks}
     asked = [rank for rank, dump in old.items() if dump.startswith(b"{")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = _ask_each(pool, _calls, job, asked)
     answers.files |= _files("rank_{}", results)
-    return {rank for rank, r in results.items() if isinstance(r, bytes) and r != old[rank]}
+    return tuple(rank for rank, r in results.items() if isinstance(r, bytes) and r != old[rank])
 
 
 def ask_stacks(job: LiveJob, ranks: Sequence[int]) -> dict[str, bytes]:

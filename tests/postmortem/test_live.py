@@ -124,7 +124,11 @@ def spawned(make_job: Callable[..., Job]) -> Iterator[Job]:
 
 
 def test_each_hang_is_named_and_the_job_goes_on(
-    make_job: Callable[..., Job], command: Command, start: Start
+    make_job: Callable[..., Job],
+    command: Command,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
     torchrun = make_job("stages.py", *launcher, stdin=subprocess.PIPE)
@@ -185,6 +189,19 @@ def test_each_hang_is_named_and_the_job_goes_on(
     for rank in range(3):
         torchrun.release("iterations", rank)
     torchrun.passes("iterations", 3)
+
+    # they go on, and were asked at different moments: nobody is behind
+    if find_spec("torch.distributed.debug") is not None:
+        goes_on = "ranks 0, 1, 2 made calls between two answers: the job isn't hung"
+        with monkeypatch.context() as hidden:
+            hidden.setattr("sys.executable", "/nowhere/python")
+            hidden.setenv("PATH", "")
+            unread = command.document(*live, "-q", "-o", tmp_path / "asked", status=1)
+        assert {rank["unread"] for rank in unread["live"]} == {"no py-spy"}
+        kept = command.document("postmortem", tmp_path / "asked", status=1)
+        for asked in (unread, kept, command.document(*live, status=1)):
+            assert (asked["findings"], asked["stopped"]) == ([], goes_on)
+    (torchrun.folder / "over").touch()
     code, out, err = torchrun.run.finish()
     assert code == 0, out + err
 
@@ -478,7 +495,11 @@ def test_calls_in_dumps_decide_before_stacks(tmp_path: Path) -> None:
     assert str(finding.rows[-1].source_line) == "train.py:30 in step"
     moved = node(replace(ranks[0], moved=True), *ranks[1:])
     running = node(*(replace(rank, main=replace(rank.main, waits_for="nothing")) for rank in ranks))
-    for here in (moved, running):  # its ranks wrote their dumps at different moments
+    unread = [rank_at(rank, "", unread="denied") for rank in range(4)]
+    (finding,) = judge_files([str(tmp_path)], here=node(*unread)).findings
+    assert finding.ranks == (2,)
+    called = node(*unread, called=(0,))
+    for here in (moved, running, called):  # its ranks wrote their dumps at different moments
         report = judge_files([str(tmp_path)], here=here)
         assert (report.findings, bool(report.stopped)) == ((), True)
 
