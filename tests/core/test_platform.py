@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 import torch.distributed
 from forked import in_a_child
@@ -86,10 +87,13 @@ def test_both_ways_agree():
     portable = Platform()
     assert set(linux.ip_addresses()) == set(portable.ip_addresses())
     assert set(linux.usable_cpus()) <= set(portable.usable_cpus())
-    busy = [system.busy_s(linux.usable_cpus()) for system in (linux, portable)]
-    assert busy == pytest.approx([busy[0]] * 2, abs=2.0)
+    reads = [system.busy_s(linux.usable_cpus()) for system in (linux, portable, linux)]
+    busy = [round(read, 2) for read in reads if read is not None]
+    assert (len(busy), busy) == (3, sorted(busy))  # it only grows
     assert linux.busy_s((10_000,)) is portable.busy_s((10_000,)) is None
-    assert (linux.free_memory() or 0) <= 1.2 * (portable.free_memory() or 0)
+    memory = psutil.virtual_memory().total
+    free = [system.free_memory() for system in (linux, portable)]
+    assert all(each is not None and 0 <= each <= memory for each in free)
     assert linux.loopback_interface() == portable.loopback_interface()
     assert linux.connects_lazily
     assert not portable.connects_lazily
