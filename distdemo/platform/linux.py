@@ -10,7 +10,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -18,6 +18,7 @@ from typing import BinaryIO, Literal
 from distdemo.platform.portable import (
     Platform,
     ProcessorTime,
+    RunningProcess,
     SharedFile,
     TcpSocket,
     ThreadState,
@@ -30,6 +31,7 @@ TRANSPORTS = ("gloo", "pt_gloo", "pt_nccl", "TP_")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 PDEATHSIG = 1  # PR_SET_PDEATHSIG
 GROUP = "/sys/fs/cgroup"
+MAX_ENVIRON = 4 << 20  # bytes of an environment or a command line, which any user may make long
 _prctl = ctypes.CDLL(None).prctl  # found once, for all forked ranks
 _SHARED = re.compile(r"/proc/\d+/fd/\d+")
 _LISTENS = "0A"  # TCP_LISTEN in include/net/tcp_states.h
@@ -127,6 +129,15 @@ class Linux(Platform):
                             runs = int((task / "schedstat").read_text().split()[2])
                         times[int(task.name)] = ProcessorTime(_ticks(fields.split()[11:13]), runs)
         return times
+
+    def processes(self) -> Iterator[RunningProcess]:
+        """Yield them without zombies; of a long environment or command line, the beginning."""
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with suppress(OSError, ValueError, IndexError, StopIteration):  # it has just exited
+                    process = _process(int(name))
+                    if process is not None:
+                        yield process
 
     def about(self, pid: int, what: Literal["name", "exe", "cwd", "status"]) -> str:
         """Return what psutil says; the directory as a link that leads into another container."""
@@ -298,6 +309,33 @@ def _text(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _process(pid: int) -> RunningProcess | None:
+    """Return a process, or None for a zombie, which has no command line.
+
+    A program that shows a text as its command line may separate its words by spaces. Sources:
+    proc_pid_stat(5), proc_pid_status(5), proc_pid_environ(5), proc_pid_cmdline(5).
+    """
+    place = Path(f"/proc/{pid}")
+    fields = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        return None
+    lines = (place / "status").read_text(errors="replace").splitlines()
+    user = next(int(line.split()[2]) for line in lines if line.startswith("Uid:"))
+    environ = None
+    with suppress(PermissionError):
+        entries = _beginning(place / "environ").split("\0")[:-1]  # the last one may be cut off
+        pairs = (entry.partition("=") for entry in entries)
+        environ = {key: value for key, sign, value in pairs if key and sign}
+    line = _beginning(place / "cmdline").removesuffix("\0")
+    words = line.split("\0" if "\0" in line else " ") if line else ()
+    return RunningProcess(pid, int(fields[1]), _ticks(fields[19:20]), user, tuple(words), environ)
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return os.fsdecode(file.read(MAX_ENVIRON))
 
 
 def _number(path: str) -> int | None:

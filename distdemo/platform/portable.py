@@ -65,7 +65,7 @@ class RunningProcess(NamedTuple):
     """Process of this machine.
 
     Attributes:
-        started: Time of its start, in seconds.
+        started: Time of its start, in seconds since a moment that is the same for all processes.
         user: Number of its effective user.
         words: Its command line.
         environ: Environment that it began with; None if the system hides it.

@@ -24,10 +24,12 @@ from distdemo.files import MAX_BYTES, read_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.platform import system
 from distdemo.postmortem.processes import LiveJob
+from distdemo.view.format import short_size
 
 LIMIT_S = 15.0  # for each kind of source; a rank's first dump takes up to 5 s
 POLL_S = 0.2
 AT_ONCE = 64  # ranks that are asked at the same time
+TOTAL_BYTES = 1 << 30  # of the answers of all ranks, whose number is what their processes claim
 SERVER_THREAD = "pt_workerserver"
 """Name of the thread of a debug server, as torch sets it."""
 RECORDERS = ("dump_nccl_trace_pickle", "fr_trace_json")
@@ -89,23 +91,29 @@ def ask(job: LiveJob, host: str) -> Answers:
     return answers
 
 
-def ask_again(job: LiveJob, answers: Answers) -> set[int]:
+def ask_again(job: LiveJob, answers: Answers) -> tuple[int, ...]:
     """Return the ranks that have made calls since they answered; keep what they answer now.
 
-    Only JSON is compared: over NCCL, a dump may have numbers that change by themselves.
+    Only JSON is compared: a pickle of NCCL's dump may have numbers that change by themselves, and
+    is read in another process.
     """
     old = {rank: answers.files.get(f"rank_{rank}", b"") for rank in job.ranks}
     asked = [rank for rank, dump in old.items() if dump.startswith(b"{")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = _ask_each(pool, _calls, job, asked)
     answers.files |= _files("rank_{}", results)
-    return {rank for rank, r in results.items() if isinstance(r, bytes) and r != old[rank]}
+    return tuple(rank for rank, r in results.items() if isinstance(r, bytes) and r != old[rank])
 
 
 def ask_stacks(job: LiveJob, ranks: Sequence[int]) -> dict[str, bytes]:
     """Return files with the stacks of these ranks, as far as debug servers tell them."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return _files("stack_rank_{}.txt", _ask_each(pool, _stack, job, ranks))
+
+
+def _most(job: LiveJob) -> int:
+    """Return the bytes that an answer may have: its share, and no more than a file."""
+    return min(MAX_BYTES, TOTAL_BYTES // len(job.ranks))
 
 
 def _ask_each(
@@ -144,8 +152,8 @@ def _answer(source: Source, job: LiveJob, rank: int, deadline: float) -> bytes |
         return str(error)
 
 
-def _exchange(address: tuple[str, int], request: bytes, deadline: float) -> bytes:
-    """Return what a server sends until it closes the connection.
+def _exchange(address: tuple[str, int], request: bytes, deadline: float, most: int) -> bytes:
+    """Return what a server sends until it closes the connection, at most so many bytes.
 
     Raises:
         OSError: It can't be reached, or takes too long.
@@ -160,8 +168,8 @@ def _exchange(address: tuple[str, int], request: bytes, deadline: float) -> byte
             if not data:
                 return bytes(answer)
             answer += data
-            if len(answer) > MAX_BYTES:
-                raise ValueError(f"more than {MAX_BYTES >> 20} MiB")
+            if len(answer) > most:
+                raise ValueError(f"more than {short_size(most)}")
 
 
 def _left(deadline: float) -> float:
@@ -175,9 +183,10 @@ def _left(deadline: float) -> float:
 def _calls(job: LiveJob, rank: int, deadline: float) -> bytes | str:
     """Return the calls that a rank's debug server has, or why there are none."""
     port = _server(job, rank, deadline)
+    most = _most(job)
     dump = b""
     for name in RECORDERS:
-        dump = _request(port, f"POST /handler/{name}", deadline)
+        dump = _request(port, f"POST /handler/{name}", deadline, most)
         if CALL in dump:
             break
     return dump or "no flight recorder"
@@ -186,7 +195,7 @@ def _calls(job: LiveJob, rank: int, deadline: float) -> bytes | str:
 def _stack(job: LiveJob, rank: int, deadline: float) -> bytes | str:
     """Return the stacks of a rank's threads by its debug server, as faulthandler writes them."""
     port = _server(job, rank, deadline)
-    return _request(port, "POST /handler/dump_traceback", deadline) or "no stacks"
+    return _request(port, "POST /handler/dump_traceback", deadline, _most(job)) or "no stacks"
 
 
 def _server(job: LiveJob, rank: int, deadline: float) -> int:
@@ -211,7 +220,7 @@ def _server(job: LiveJob, rank: int, deadline: float) -> int:
     stores = {job.port, process.number("MASTER_PORT")}
     ports = [port for address, port in ends if address == "::" and port not in stores]
     for port in ports:
-        if b"torch.distributed.WorkerServer" in _request(port, "GET /", deadline):
+        if b"torch.distributed.WorkerServer" in _request(port, "GET /", deadline, _most(job)):
             return port
     raise ValueError(NONE)
 
@@ -220,7 +229,7 @@ def _has_server(pid: int) -> bool:
     return SERVER_THREAD in system.thread_names(pid)
 
 
-def _request(port: int, line: str, deadline: float) -> bytes:
+def _request(port: int, line: str, deadline: float, most: int) -> bytes:
     """Return the body of an answer over HTTP; empty if the server doesn't know the request.
 
     Raises:
@@ -228,7 +237,7 @@ def _request(port: int, line: str, deadline: float) -> bytes:
         ValueError: It sends too much, or something else.
     """
     request = f"{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-    answer = _exchange(("127.0.0.1", port), request.encode(), deadline)
+    answer = _exchange(("127.0.0.1", port), request.encode(), deadline, most)
     head, blank, body = answer.partition(b"\r\n\r\n")
     words = head.split(maxsplit=2)
     if not blank or len(words) < 2 or not words[0].startswith(b"HTTP/1."):
@@ -262,6 +271,7 @@ def _dump(job: LiveJob, rank: int, deadline: float) -> bytes | str:
     if pipe is None:
         return "not open"
     paths = [Path(system.path_of(process.pid, f"{prefix}{rank}")) for prefix in prefixes]
+    most = _most(job)
     before = {path: _version(path) for path in paths}
     with os.fdopen(pipe, "wb", buffering=0) as file:
         file.write(b"1\n")
@@ -270,9 +280,12 @@ def _dump(job: LiveJob, rank: int, deadline: float) -> bytes | str:
         time.sleep(POLL_S)
         last, seen = seen, {path: _version(path) for path in paths}
         for path in paths:
-            if seen[path] and seen[path] == last[path] != before[path]:
+            new = seen[path]
+            if new and new == last[path] != before[path]:
+                if new[2] > most:
+                    return f"more than {short_size(most)}"
                 with suppress(OSError, ValueError):
-                    data = read_file(path)
+                    data = read_file(path, max_bytes=most)
                     if is_pickle(data[:2]) and data.endswith(b"."):  # written completely
                         return data
     return SILENT
@@ -306,7 +319,7 @@ def _report(job: LiveJob, rank: int, deadline: float) -> bytes | str:
         return f"another job listens on port {port}, too"
     if not system.shares_network(process.pid):
         return "in another network namespace"
-    answer = _exchange(next(iter(ends.values())), RAS_REQUEST, deadline)
+    answer = _exchange(next(iter(ends.values())), RAS_REQUEST, deadline, MAX_BYTES)
     start = answer.find(b"\n{")
     if not answer.startswith(b"SERVER PROTOCOL ") or start < 0:
         return "no JSON, which NCCL 2.28.7 and newer have"

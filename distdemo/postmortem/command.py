@@ -79,9 +79,7 @@ def postmortem(session: Session, options: PostmortemOptions) -> Result:
     job = choose_job(options.job)
     answers = ask(job, socket.gethostname()) if options.ask else Answers()
     node = look(job, needs_stacks=not answers.files, notes=answers.notes)
-    moved = ask_again(job, answers)
-    ranks = [replace(rank, moved=rank.moved or rank.rank in moved) for rank in node.ranks]
-    node = replace(node, ranks=tuple(ranks))
+    node = replace(node, called=ask_again(job, answers))
     if answers.files and (unread := [rank.rank for rank in node.ranks if rank.unread]):
         answers.files |= ask_stacks(job, unread)
     with TemporaryDirectory(prefix="distdemo-") as temporary:

@@ -219,7 +219,7 @@ def _findings(job: Job, view: LiveView) -> tuple[Finding, ...]:
     by_calls = verdict.find(job)
     if not view.nodes:
         return tuple(by_calls)
-    if view.moved or view.is_running:
+    if view.is_running:
         by_calls = [finding for finding in by_calls if finding.kind not in (*WAITING, "stuck")]
     by_calls = [
         replace(finding, rule=f"{finding.rule} {live.TAKES_LONG}")

@@ -132,8 +132,8 @@ def read_node(text: str) -> LiveNode:
     texts += [text for line in lines for text in (line.file, line.function)]
     if any(len(text) > MAX_TEXT for text in texts) or any(map(_is_long, lines)):
         raise ValueError("a text is too long")
-    numbers = [*(rank.rank for rank in node.ranks), *node.gone, node.world_size]
-    if len(numbers) > 2 * MAX_RANKS or not all(0 <= number <= MAX_RANKS for number in numbers):
+    numbers = [*(r.rank for r in node.ranks), *node.gone, *node.called, node.world_size]
+    if len(numbers) > 3 * MAX_RANKS or not all(0 <= number <= MAX_RANKS for number in numbers):
         raise ValueError("a rank is out of range")
     return node
 
@@ -150,11 +150,13 @@ class LiveView:
         nodes: Nodes, each with its ranks.
         ranks: All ranks, in order.
         gone: Ranks that have no process.
+        called: Ranks that made calls between two answers.
     """
 
     nodes: Sequence[LiveNode]
     ranks: tuple[LiveRank, ...] = field(init=False)
     gone: tuple[int, ...] = field(init=False)
+    called: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         ranks = sorted((r for node in self.nodes for r in node.ranks), key=lambda r: r.rank)
@@ -162,6 +164,8 @@ class LiveView:
         here = {rank.rank for rank in ranks}
         gone = {number for node in self.nodes for number in node.gone} - here
         object.__setattr__(self, "gone", tuple(sorted(gone)))
+        called = {number for node in self.nodes for number in node.called}
+        object.__setattr__(self, "called", tuple(sorted(called)))
 
     def check(self) -> None:
         """Raise `UsageError` if the nodes are of several jobs."""
@@ -188,7 +192,9 @@ class LiveView:
 
     @property
     def is_running(self) -> bool:
-        """True if all ranks run or sleep, as far as is known: none is blocked."""
+        """True if ranks made calls or moved, or if none is blocked, as far as is known."""
+        if self.called or self.moved:
+            return True
         return all(_call(rank).waits_for in ("nothing", "sleep") for rank in self.ranks)
 
     @property
@@ -223,7 +229,7 @@ class LiveView:
     def findings(self) -> Iterator[Finding]:
         """Yield the finding that stacks allow, at most one."""
         waiting = self.waiting
-        if not waiting or self.moved:
+        if not waiting or self.is_running:
             return
         others = tuple(rank.rank for rank in waiting)
         if self.gone:
@@ -271,6 +277,9 @@ class LiveView:
     def stopped(self, *, has_calls: bool = False) -> str:
         """Return why stacks, and calls if there are any, name no rank: the rest of a sentence."""
         waiting = self.waiting
+        if self.called:
+            called = ranks_of(self.called).lower()
+            return f"{called} made calls between two answers: the job isn't hung"
         if self.moved:
             moved = ranks_of(self.moved).lower()
             return f"{moved} moved while the stacks were taken: the job isn't hung"

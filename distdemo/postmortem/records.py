@@ -173,6 +173,7 @@ class LiveNode:
         ranks: Its ranks.
         gone: Ranks that belong to this node and have no process.
         is_ordered: True if the ranks' numbers are inferred from the order of their start.
+        called: Ranks that made calls between two answers, whether their stacks were read or not.
     """
 
     live_version: Literal[1]
@@ -182,6 +183,7 @@ class LiveNode:
     ranks: tuple[LiveRank, ...]
     gone: tuple[int, ...] = ()
     is_ordered: bool = False
+    called: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,11 @@ def spawned(make_job: Callable[..., Job]) -> Iterator[Job]:
 
 
 def test_each_hang_is_named_and_the_job_goes_on(
-    make_job: Callable[..., Job], command: Command, start: Start
+    make_job: Callable[..., Job],
+    command: Command,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
     torchrun = make_job("stages.py", *launcher, stdin=subprocess.PIPE)
@@ -185,6 +189,23 @@ def test_each_hang_is_named_and_the_job_goes_on(
     for rank in range(3):
         torchrun.release("iterations", rank)
     torchrun.passes("iterations", 3)
+
+    # they go on, and were asked at different moments: nobody is behind
+    if find_spec("torch.distributed.debug") is not None:
+        goes_on = "ranks 0, 1, 2 made calls between two answers: the job isn't hung"
+        with monkeypatch.context() as hidden:
+            hidden.setattr("sys.executable", "/nowhere/python")
+            hidden.setenv("PATH", "")
+            unread = command.document(*live, "-q", "-o", tmp_path / "asked", status=1)
+        assert {rank["unread"] for rank in unread["live"]} == {"no py-spy"}
+        kept = command.document("postmortem", tmp_path / "asked", status=1)
+        for asked in (unread, kept, command.document(*live, status=1)):
+            assert (asked["findings"], asked["stopped"]) == ([], goes_on)
+        with monkeypatch.context() as small:
+            small.setattr("distdemo.postmortem.ask.TOTAL_BYTES", 300)
+            notes = command.document(*live, status=1)["notes"]
+            assert notes[0] == "Debug servers: more than 100 B (ranks 0, 1, 2)."
+    (torchrun.folder / "over").touch()
     code, out, err = torchrun.run.finish()
     assert code == 0, out + err
 
@@ -257,14 +278,18 @@ def test_a_rank_that_was_killed_is_named_and_can_be_replaced(
         assert code == 0, out + err
 
 
-@pytest.mark.parametrize("source", ["pipe", "ras"])
+@pytest.mark.parametrize("source", ["pipe", "large", "ras"])
 def test_what_answers_over_nccl_is_asked(
-    source: str, start: Start, tmp_path: Path, command: Command
+    source: str,
+    start: Start,
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pipe and RAS are those of processes without NCCL."""
     report = json.dumps(json.loads(RAS.replace("5\n", "5,\n")))
     env = {"NCCL_RAS_ADDR": f"127.0.0.1:{free_port()}"}
-    if source == "pipe":
+    if source != "ras":
         env = {
             "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "pipe_"),
             "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "rank_"),
@@ -274,7 +299,7 @@ def test_what_answers_over_nccl_is_asked(
         ranks = []
         for rank, data in BEHIND.items():
             answer = tmp_path / f"answer{rank}"
-            answer.write_bytes(pickle.dumps(data) if source == "pipe" else report.encode())
+            answer.write_bytes(report.encode() if source == "ras" else pickle.dumps(data))
             line = ("-B", PROGRAMS / "answering.py", answer)
             own = {**by_hand(port, rank, 4), **env}
             run = start(sys.executable, *line, env=own, stdin=subprocess.PIPE)
@@ -284,11 +309,17 @@ def test_what_answers_over_nccl_is_asked(
         live = ("postmortem", "--live", "--job", port)
         assert "add --ask" in " ".join(command(*live)[1].split()) or source == "ras"
         folder = tmp_path / "folder"
+        if source == "large":
+            monkeypatch.setattr("distdemo.postmortem.ask.TOTAL_BYTES", 400)
         found = command.document(*live, "--ask", "-q", "-o", folder, status=1)
         kept = {file.name.partition("-")[0] for file in folder.iterdir()}
         for each in ranks:  # none was stopped
             assert each.process.poll() is None
             each.finish(typed="")
+    if source == "large":  # each has its share of the bytes
+        why = "NCCL's pipes for dumps: more than 100 B (ranks 0, 1, 2, 3)."
+        assert (found["notes"][1], kept) == (why, {"live"})
+        return
     if source == "pipe":
         assert found["notes"][:2] == [
             "Debug servers: none.",
@@ -478,7 +509,11 @@ def test_calls_in_dumps_decide_before_stacks(tmp_path: Path) -> None:
     assert str(finding.rows[-1].source_line) == "train.py:30 in step"
     moved = node(replace(ranks[0], moved=True), *ranks[1:])
     running = node(*(replace(rank, main=replace(rank.main, waits_for="nothing")) for rank in ranks))
-    for here in (moved, running):  # its ranks wrote their dumps at different moments
+    unread = [rank_at(rank, "", unread="denied") for rank in range(4)]
+    (finding,) = judge_files([str(tmp_path)], here=node(*unread)).findings
+    assert finding.ranks == (2,)
+    called = node(*unread, called=(0,))
+    for here in (moved, running, called):  # its ranks wrote their dumps at different moments
         report = judge_files([str(tmp_path)], here=here)
         assert (report.findings, bool(report.stopped)) == ((), True)
 
