@@ -22,6 +22,7 @@ CORE = (
     "tests/trace/test_command.py",
 )
 SKIPPED = {
+    "tests/launcher/test_start_method.py": "ranks are always spawned, and there is no CUDA",
     "tests/warm/": "distdemo warm is for Linux",
     "test_a_rank_refuses_what_the_source_can_not_decide": "its program uses memfd_create",
     "test_ranks_that_wait_in_rpc_stall": "RPC's own threads use the processor",
