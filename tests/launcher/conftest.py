@@ -6,11 +6,14 @@ import pytest
 from helpers import children
 
 from distdemo.launcher import limits
+from distdemo.platform import system
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Fake machine: the text of its /proc and /sys files by path. Empty means no limits."""
+    if not system.is_linux:
+        pytest.skip("the files are Linux's")
     from distdemo.platform import linux
 
     files: dict[str, str] = {}

@@ -22,17 +22,22 @@ CORE = (
     "tests/trace/test_command.py",
 )
 SKIPPED = {
-    "tests/warm/": "distdemo warm is for Linux",
+    "tests/launcher/test_start_method.py": "ranks are always spawned, and there is no CUDA",
     "test_a_rank_refuses_what_the_source_can_not_decide": "its program uses memfd_create",
     "test_ranks_that_wait_in_rpc_stall": "RPC's own threads use the processor",
     "test_memory_ends_where_it_was_to_end": "macOS doesn't limit this memory",
 }
 """Reasons, by path or by a part of the test's name."""
+IGNORED = {
+    "test_platform.py": "compares both ways on Linux",
+    "test_warm.py": "distdemo warm is for Linux",
+}
+"""Reasons for files that aren't imported."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Ignore the tests that compare both ways on Linux."""
-    return True if collection_path.name == "test_platform.py" else None
+    """Ignore these files."""
+    return True if collection_path.name in IGNORED else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,7 +67,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what distdemo tried to read."""
+    """Print the files that are ignored, and what distdemo tried to read."""
+    terminalreporter.section("files that are ignored")
+    for name, reason in IGNORED.items():
+        terminalreporter.line(f"{name}: {reason}")
     terminalreporter.section("reads of /proc by distdemo")
     terminalreporter.line(f"{sum(reads().values())}")
     for line, count in reads().most_common():
