@@ -24,7 +24,7 @@ from distdemo.calls.flight.recent import RecentEntries
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import note_line
-from distdemo.calls.record import flight, kernels
+from distdemo.calls.record import flight, kernels, recorder
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine, TorchPart
 from distdemo.launcher.local import run_world
@@ -110,6 +110,36 @@ def test_calls_from_python_alone_need_no_dump(monkeypatch: pytest.MonkeyPatch) -
     assert report.ok, report.verdict
     values = [end.value for end in report.outcomes if isinstance(end, Returned)]
     assert [*map(sorted, values)] == [["MainThread", "distdemo-flight"]] * 2
+
+
+def reduces_on_a_mixed_group(rank: Rank, notes: Notes) -> None:
+    """Make calls from C++ on the CPU, in a group whose backend on GPUs is watched."""
+    from torch.distributed import _functional_collectives as functional
+    from torch.testing._internal.distributed import fake_pg  # a backend that needs no GPU
+
+    assert fake_pg
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        record_calls(notes, rank.rank, rank.world_size),
+    ):
+        patch.setattr(recorder, "is_nccl", lambda backend: backend == "fake")
+        group = dist.new_group(backend="cpu:gloo,cuda:fake")
+        for size in range(1, 4):
+            reduced = functional.all_reduce(torch.ones(size), "sum", group)
+            assert float(reduced[0]) == rank.world_size
+        assert "distdemo-flight" in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.processes
+def test_in_a_mixed_group_only_calls_on_the_watched_device_are_left_to_the_recorder() -> None:
+    world = WorldSpec(2, deadline=60.0, start_method="fork")
+    inspector = Inspector(world)
+    work = (inspector.notes,)
+    report = run_world(world, reduces_on_a_mixed_group, work, **inspector.callbacks())
+    report, _ = inspector.conclude(report)
+    assert report.ok, report.verdict
+    calls = [call for call in inspector.judge.calls() if call.did.startswith("all_reduce")]
+    assert [(call.count, call.ranks) for call in calls] == [(1, (0, 1))] * 3
 
 
 # ----------------------------------------------------------------------- one rank, a real recorder

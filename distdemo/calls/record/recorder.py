@@ -401,12 +401,20 @@ class Recorder(Listener):
         number = groups.get("" if "" in groups else device or "cpu", 0)
         return number if self._flight.watches(number) else -1
 
-    def is_left_to_torch(self, group: Any, *, from_cpp: bool = False) -> bool:
-        """Return True if only the flight recorder notes such calls on a group."""
+    def is_left_to_torch(self, group: Any, *, cpp_on: str = "") -> bool:
+        """Return True if only the flight recorder notes such calls on a group.
+
+        Args:
+            group: Group.
+            cpp_on: Device of a call from C++; empty for calls from Python.
+        """
         flight = self._flight
-        if flight is None or not (from_cpp or flight.alone):
+        if flight is None:
             return False
-        return any(map(flight.watches, self._groups.get(group, {}).values()))
+        numbers = self._groups.get(group, {})
+        if cpp_on:
+            return flight.watches(numbers.get("" if "" in numbers else cpp_on, -1))
+        return flight.alone and any(map(flight.watches, numbers.values()))
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
