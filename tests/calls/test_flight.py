@@ -23,9 +23,10 @@ from torch.distributed.distributed_c10d import _get_default_group
 from distdemo.calls.flight.recent import RecentEntries
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.notes import note_line
+from distdemo.calls.notes import Writer, note_line
 from distdemo.calls.record import flight, kernels, recorder
 from distdemo.calls.record.hooks import record_calls
+from distdemo.calls.record.recorder import Recorder
 from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine, TorchPart
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
@@ -223,6 +224,28 @@ def calls_of_hooks_and_others() -> list[str]:
     return lines.lines
 
 
+def calls_around_captures() -> list[str]:
+    """Make calls after captures of CUDA graphs that fail, and in one that never ends."""
+    lines, reader, call = watched()
+    Recorder(Writer(lambda _: None))._spare_captures(reader)
+    no_graph: Any = object()  # for which torch raises
+    call(1)
+    with pytest.raises((AttributeError, TypeError)):
+        torch.cuda.CUDAGraph.capture_begin(no_graph)
+    reader.poll()
+    call(2)
+    reader.begin_capture()
+    reader.poll()
+    with pytest.raises((AttributeError, TypeError)):
+        torch.cuda.CUDAGraph.capture_end(no_graph)
+    lines.lines.append("over")
+    reader.poll()
+    reader.begin_capture()
+    call(3)
+    reader.finish(failed=False)
+    return lines.lines
+
+
 def many_calls() -> list[str]:
     """Make more calls than torch keeps: in hooks, then others."""
     lines, reader, call = watched()
@@ -290,6 +313,16 @@ def test_calls_are_noted_in_the_order_of_the_flight_recorder() -> None:
         "102 in call",
         "103 in call",
         "order -1",
+    ]
+
+
+@pytest.mark.processes
+def test_nothing_is_read_in_a_capture_and_what_is_never_read_is_lost() -> None:
+    assert kept(calls_around_captures, 100) == [
+        "all_reduce(float32[1]) on 7",
+        "over",
+        "all_reduce(float32[2]) on 7",
+        "lost 0 on 7",
     ]
 
 

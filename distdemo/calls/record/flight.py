@@ -283,10 +283,14 @@ class Flight:
         if self._over.is_set() or not self._groups:
             return
         self._over.set()
-        self.poll()
-        if failed:
-            self.tell_lines()
-        self._notes.note_order()
+        with self._lock:
+            self.poll()
+            if failed:
+                self.tell_lines()
+            if self._captures and self._has_news:  # the capture has not ended, so nothing was read
+                self._lose(0, time.time_ns())
+            else:
+                self._notes.note_order()
 
     # ----------------------------------------------------------------------------------- entries
 

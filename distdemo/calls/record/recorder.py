@@ -40,7 +40,7 @@ from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import PartialCall, RankCall, SourceLine, TorchPart, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
-from distdemo.observe.hooks import Listener, add_hook, in_backward, opaque
+from distdemo.observe.hooks import Listener, in_backward, opaque, replace_function
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
@@ -607,11 +607,29 @@ class Recorder(Listener):
 
     def _spare_captures(self, flight: Flight) -> None:
         """Read nothing while the program captures a CUDA graph."""
-        graph = torch.cuda.CUDAGraph
-        begin = partial(self.safely, lambda *_, **__: flight.begin_capture())
-        end = partial(self.safely, lambda *_, **__: flight.end_capture())
-        add_hook(graph, "capture_begin", before=begin)
-        add_hook(graph, "capture_end", before=end)
+
+        def beginning(original: Any) -> Any:
+            def capture_begin(*args: Any, **named: Any) -> Any:
+                flight.begin_capture()
+                try:
+                    return original(*args, **named)
+                except BaseException:  # there is no capture
+                    flight.end_capture()
+                    raise
+
+            return capture_begin
+
+        def ending(original: Any) -> Any:
+            def capture_end(*args: Any, **named: Any) -> Any:
+                try:
+                    return original(*args, **named)
+                finally:
+                    flight.end_capture()
+
+            return capture_end
+
+        replace_function(torch.cuda.CUDAGraph, "capture_begin", beginning)
+        replace_function(torch.cuda.CUDAGraph, "capture_end", ending)
 
     # ------------------------------------------------------------- what the flight recorder tells
 
