@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -224,6 +225,27 @@ def calls_of_hooks_and_others() -> list[str]:
     return lines.lines
 
 
+def rejected_calls() -> list[str]:
+    """Make a call that torch rejects, with a poll just before it is forgotten."""
+    lines, reader, call = watched()
+    call(1)
+    reader.begin(reader.expect(7), 1, is_message=False)
+    lock = reader._lock
+
+    @contextmanager
+    def polls_first() -> Iterator[None]:
+        reader._lock = lock
+        reader.poll()
+        with lock:
+            yield
+
+    patched: Any = polls_first()
+    reader._lock = patched
+    reader.drop()
+    reader.poll()
+    return lines.lines
+
+
 def calls_around_captures() -> list[str]:
     """Make calls after captures of CUDA graphs that fail, and in one that never ends."""
     lines, reader, call = watched()
@@ -314,6 +336,11 @@ def test_calls_are_noted_in_the_order_of_the_flight_recorder() -> None:
         "103 in call",
         "order -1",
     ]
+
+
+@pytest.mark.processes
+def test_a_call_that_torch_rejects_is_never_ordered() -> None:
+    assert kept(rejected_calls, 100) == ["all_reduce(float32[1]) on 7"]
 
 
 @pytest.mark.processes

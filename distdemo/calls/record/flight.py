@@ -228,11 +228,11 @@ class Flight:
     def drop(self) -> None:
         """Forget this thread's latest call, which torch has rejected."""
         hooked: Hooked | None = getattr(self._local, "hooked", None)
-        self.end()
         if hooked is not None and not hooked.is_next:
-            with self._lock:
+            with self._lock:  # before it is marked as ended, or a poll would order it
                 if hooked in hooked.watched.hooked:
                     hooked.watched.hooked.remove(hooked)
+        self.end()
 
     # -------------------------------------------------------------------------------- the thread
 
