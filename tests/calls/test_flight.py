@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import _get_default_group
 from distdemo.calls.flight.recent import RecentEntries
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.notes import Writer, note_line
+from distdemo.calls.notes import HEAD, Ring, Writer, note_line
 from distdemo.calls.record import flight, kernels, recorder
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.record.recorder import Recorder
@@ -268,6 +268,18 @@ def calls_around_captures() -> list[str]:
     return lines.lines
 
 
+def calls_between_requests() -> list[str]:
+    """Make calls, ask for their lines, and do so again."""
+    lines, reader, call = watched()
+    for size in (1, 2):
+        call(size)
+        reader.poll()
+        reader.tell_lines()
+        reader.tell_lines()
+    reader.finish(failed=True)
+    return lines.lines
+
+
 def many_calls() -> list[str]:
     """Make more calls than torch keeps: in hooks, then others."""
     lines, reader, call = watched()
@@ -351,6 +363,27 @@ def test_nothing_is_read_in_a_capture_and_what_is_never_read_is_lost() -> None:
         "all_reduce(float32[2]) on 7",
         "lost 0 on 7",
     ]
+
+
+@pytest.mark.processes
+def test_lines_of_new_calls_are_told_each_time_they_are_asked_for() -> None:
+    assert kept(calls_between_requests, 100) == [
+        "all_reduce(float32[1]) on 7",
+        "101 in call",
+        "all_reduce(float32[2]) on 7",
+        "102 in call",
+        "order -1",
+    ]
+
+
+def test_a_request_for_lines_can_be_repeated() -> None:
+    memory = memoryview(bytearray(HEAD + 1))
+    rank, launcher = Ring(memory), Ring(memory)
+    seen = [rank.take_request()]
+    for _ in range(2):
+        launcher.ask()
+        seen += [rank.take_request(), rank.take_request()]
+    assert seen == [False, True, False, True, False]
 
 
 @pytest.mark.processes

@@ -100,8 +100,8 @@ class Recorder(Listener):
         buffers: True to watch the tensors of calls, too.
         replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
-        is_asked: Function that returns True if the reader of the notes needs lines of calls that
-            only torch's flight recorder has.
+        is_asked: Function that returns True if the reader of the notes has asked for the lines of
+            calls that only torch's flight recorder has, since it did so last.
 
     Attributes:
         local: State of the current thread.
