@@ -29,6 +29,7 @@ from distdemo.calls.record import flight, kernels, recorder
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.record.recorder import Recorder
 from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine, TorchPart
+from distdemo.calls.text import gap_texts
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
@@ -448,6 +449,16 @@ def test_lost_calls_end_the_comparison_of_their_group_only() -> None:
     assert judge.conclude({}) is None
     (gap,) = judge.gaps()
     assert (gap.what, gap.names, gap.count, gap.ranks) == ("lost", ("the default group",), 12, (0,))
+
+
+def test_the_number_of_lost_calls_is_not_given_as_that_of_one_group() -> None:
+    pair = "G 1 1 nccl [0, 1]"
+    losses = '|O 0 {"calls":12}|O 1 {"calls":12}|O 0 {"calls":0}'
+    texts = gap_texts("", judged(f"{pair}{losses}", "0|a").gaps())
+    assert len(texts) == 2
+    assert all("; at least 12 calls of all groups were gone" in text for text in texts)
+    (text,) = gap_texts("", judged('O 0 {"calls":0}', "0|a").gaps())
+    assert text.endswith("some calls could not be read from torch's flight recorder (rank 0).")
 
 
 def test_a_rank_that_was_killed_may_have_made_more_calls() -> None:
