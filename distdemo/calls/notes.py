@@ -101,14 +101,16 @@ class Ring:
         self._size = len(self._data)
         self._written = self._counts[0]
 
-    @property
-    def is_asked(self) -> bool:
-        """True if the launcher needs the lines of calls that only torch's recorder has."""
-        return self._counts[2] != 0
-
     def ask(self) -> None:
-        """Ask the rank for these lines."""
+        """Ask the rank for the lines of calls that only torch's recorder has."""
         self._counts[2] = 1
+
+    def take_request(self) -> bool:
+        """Return True if the rank was asked for these lines since this returned True last."""
+        is_asked = self._counts[2] != 0
+        if is_asked:
+            self._counts[2] = 0
+        return is_asked
 
     def write(self, data: bytes) -> None:
         """Append data; wait while the ring is full. Two writes must not overlap.

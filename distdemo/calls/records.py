@@ -462,7 +462,8 @@ class Gap:
         names: Classes of the groups, names of the tensors, or the error.
         source_line: Source line where it was met first.
         ranks: Ranks that met it.
-        count: Number of calls or tensors of all these ranks.
+        count: Number of calls or tensors of all these ranks; of lost calls a lower limit for all
+            groups together, or 0 if unknown.
         is_asked: True if the user asked about it, so that the comparison is incomplete.
     """
 

@@ -12,14 +12,16 @@ from distdemo.view.format import listing, plural, ranks_text, some
 
 GAPS: dict[Unseen, str] = {
     "calls": "Not compared: {calls} on {names}, a process group that the program builds itself",
-    "lost": "Compared only in part: {names}; torch's flight recorder no longer had {calls}, so "
-    "raise --record-calls",
+    "lost": "Compared only in part: {names}; {calls} of all groups were gone from torch's flight "
+    "recorder before they were read, so raise --record-calls",
     "tensors": "Not compared: tensors that can't be read, {names}",
     "replicas": "The parameters were not compared to the end: {names}",
     "buffers": "The tensors of calls were not watched to the end: {names}",
     "gradients": "Severed gradients were not looked for to the end: {names}",
 }
 """Things that weren't looked at, by kind of `Gap`."""
+UNREAD = "Compared only in part: {names}; some calls could not be read from torch's flight recorder"
+"""The same for lost calls whose number is unknown."""
 MAX_NAMES = 3  # of parameters that were or weren't compared
 MAX_STEPS = 8  # numbers of steps that are listed one by one
 MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
@@ -85,18 +87,20 @@ def gap_texts(stopped: str, gaps: Sequence[Gap]) -> list[str]:
         gaps: What ranks couldn't look at.
     """
     texts = [f"The ranks' calls were not compared to the end: {stopped}."] if stopped else []
-    return texts + [
-        GAPS[gap.what].format(
-            names=", ".join(gap.names),
-            calls=plural(gap.count, "call") if gap.count else "some calls",
-        )
-        + f" ({rank_label(gap.ranks)}{_first_line(gap)})."
-        for gap in gaps
-    ]
+    return texts + [_gap_text(gap) for gap in gaps]
 
 
-def _first_line(gap: Gap) -> str:
-    return "" if gap.what == "lost" else f", first at {gap.source_line}"
+def _gap_text(gap: Gap) -> str:
+    """Return a sentence for something that wasn't looked at."""
+    text = GAPS[gap.what]
+    calls = plural(gap.count, "call") if gap.count else "some calls"
+    where = f", first at {gap.source_line}"
+    if gap.what == "lost":
+        text = text if gap.count else UNREAD
+        calls = f"at least {calls}"  # once calls of a group are lost, later losses aren't counted
+        where = ""
+    text = text.format(names=", ".join(gap.names), calls=calls)
+    return f"{text} ({rank_label(gap.ranks)}{where})."
 
 
 def calls_text(calls: Sequence[CallCount]) -> str:

@@ -19,7 +19,8 @@ from calls.recorded import lines_at_fault, lines_named, sanitized, source_of
 from distdemo.calls.flight import SWITCH
 from distdemo.launcher.rendezvous import RECORDER_SIZES
 
-DEADLINE = 10.0  # seconds until a program that hangs is stopped
+DEADLINE = 60.0  # seconds in which a program must end
+HANGING = 10.0  # seconds until one is stopped that may hang, as its finding is unknown
 UNKNOWN_KINDS = {
     "reduce_op": "ReduceOp",
     "root": "root",
@@ -64,16 +65,16 @@ def unknown(name: str, mode: str) -> str:
     return UNKNOWN.get(name) or UNKNOWN_KINDS.get(MISTAKES[name].kind, "")
 
 
-def missed(name: str) -> str:
+def missed(name: str, deadline: float = DEADLINE) -> str:
     """Run a program; return how its finding differs from what it must be, or an empty text."""
     mistake = MISTAKES.get(name)
     if mistake is None:
-        report, findings, notes = sanitized(name, buffers=False, deadline=DEADLINE)
+        report, findings, notes = sanitized(name, buffers=False, deadline=deadline)
         if stopped := _stopped(notes):
             return stopped
         return "" if report.ok and not findings else f"{findings or report.verdict}"
     buffers = mistake.kind == "buffers"
-    report, findings, notes = sanitized(name, buffers=buffers, deadline=DEADLINE)
+    report, findings, notes = sanitized(name, buffers=buffers, deadline=deadline)
     if stopped := _stopped(notes):
         return stopped
     if not findings:
@@ -103,8 +104,8 @@ def main() -> int:
         os.environ |= variables(mode)
         found = 0
         for name in (*MISTAKES, *WORLDS):
-            miss = missed(name)
             why = unknown(name, mode) if name in MISTAKES else ""
+            miss = missed(name, HANGING if why else DEADLINE)
             found += not miss
             wrong += bool(miss) and not why
             if miss:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,10 +24,12 @@ from torch.distributed.distributed_c10d import _get_default_group
 from distdemo.calls.flight.recent import RecentEntries
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.notes import note_line
-from distdemo.calls.record import flight, kernels
+from distdemo.calls.notes import HEAD, Ring, Writer, note_line
+from distdemo.calls.record import flight, kernels, recorder
 from distdemo.calls.record.hooks import record_calls
+from distdemo.calls.record.recorder import Recorder
 from distdemo.calls.records import Notes, PartialCall, RankCall, SourceLine, TorchPart
+from distdemo.calls.text import gap_texts
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
@@ -112,6 +115,36 @@ def test_calls_from_python_alone_need_no_dump(monkeypatch: pytest.MonkeyPatch) -
     assert [*map(sorted, values)] == [["MainThread", "distdemo-flight"]] * 2
 
 
+def reduces_on_a_mixed_group(rank: Rank, notes: Notes) -> None:
+    """Make calls from C++ on the CPU, in a group whose backend on GPUs is watched."""
+    from torch.distributed import _functional_collectives as functional
+    from torch.testing._internal.distributed import fake_pg  # a backend that needs no GPU
+
+    assert fake_pg
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        record_calls(notes, rank.rank, rank.world_size),
+    ):
+        patch.setattr(recorder, "is_nccl", lambda backend: backend == "fake")
+        group = dist.new_group(backend="cpu:gloo,cuda:fake")
+        for size in range(1, 4):
+            reduced = functional.all_reduce(torch.ones(size), "sum", group)
+            assert float(reduced[0]) == rank.world_size
+        assert "distdemo-flight" in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.processes
+def test_in_a_mixed_group_only_calls_on_the_watched_device_are_left_to_the_recorder() -> None:
+    world = WorldSpec(2, deadline=60.0, start_method="fork")
+    inspector = Inspector(world)
+    work = (inspector.notes,)
+    report = run_world(world, reduces_on_a_mixed_group, work, **inspector.callbacks())
+    report, _ = inspector.conclude(report)
+    assert report.ok, report.verdict
+    calls = [call for call in inspector.judge.calls() if call.did.startswith("all_reduce")]
+    assert [(call.count, call.ranks) for call in calls] == [(1, (0, 1))] * 3
+
+
 # ----------------------------------------------------------------------- one rank, a real recorder
 
 
@@ -193,6 +226,61 @@ def calls_of_hooks_and_others() -> list[str]:
     return lines.lines
 
 
+def rejected_calls() -> list[str]:
+    """Make a call that torch rejects, with a poll just before it is forgotten."""
+    lines, reader, call = watched()
+    call(1)
+    reader.begin(reader.expect(7), 1, is_message=False)
+    lock = reader._lock
+
+    @contextmanager
+    def polls_first() -> Iterator[None]:
+        reader._lock = lock
+        reader.poll()
+        with lock:
+            yield
+
+    patched: Any = polls_first()
+    reader._lock = patched
+    reader.drop()
+    reader.poll()
+    return lines.lines
+
+
+def calls_around_captures() -> list[str]:
+    """Make calls after captures of CUDA graphs that fail, and in one that never ends."""
+    lines, reader, call = watched()
+    Recorder(Writer(lambda _: None))._spare_captures(reader)
+    no_graph: Any = object()  # for which torch raises
+    call(1)
+    with pytest.raises((AttributeError, TypeError)):
+        torch.cuda.CUDAGraph.capture_begin(no_graph)
+    reader.poll()
+    call(2)
+    reader.begin_capture()
+    reader.poll()
+    with pytest.raises((AttributeError, TypeError)):
+        torch.cuda.CUDAGraph.capture_end(no_graph)
+    lines.lines.append("over")
+    reader.poll()
+    reader.begin_capture()
+    call(3)
+    reader.finish(failed=False)
+    return lines.lines
+
+
+def calls_between_requests() -> list[str]:
+    """Make calls, ask for their lines, and do so again."""
+    lines, reader, call = watched()
+    for size in (1, 2):
+        call(size)
+        reader.poll()
+        reader.tell_lines()
+        reader.tell_lines()
+    reader.finish(failed=True)
+    return lines.lines
+
+
 def many_calls() -> list[str]:
     """Make more calls than torch keeps: in hooks, then others."""
     lines, reader, call = watched()
@@ -264,6 +352,42 @@ def test_calls_are_noted_in_the_order_of_the_flight_recorder() -> None:
 
 
 @pytest.mark.processes
+def test_a_call_that_torch_rejects_is_never_ordered() -> None:
+    assert kept(rejected_calls, 100) == ["all_reduce(float32[1]) on 7"]
+
+
+@pytest.mark.processes
+def test_nothing_is_read_in_a_capture_and_what_is_never_read_is_lost() -> None:
+    assert kept(calls_around_captures, 100) == [
+        "all_reduce(float32[1]) on 7",
+        "over",
+        "all_reduce(float32[2]) on 7",
+        "lost 0 on 7",
+    ]
+
+
+@pytest.mark.processes
+def test_lines_of_new_calls_are_told_each_time_they_are_asked_for() -> None:
+    assert kept(calls_between_requests, 100) == [
+        "all_reduce(float32[1]) on 7",
+        "101 in call",
+        "all_reduce(float32[2]) on 7",
+        "102 in call",
+        "order -1",
+    ]
+
+
+def test_a_request_for_lines_can_be_repeated() -> None:
+    memory = memoryview(bytearray(HEAD + 1))
+    rank, launcher = Ring(memory), Ring(memory)
+    seen = [rank.take_request()]
+    for _ in range(2):
+        launcher.ask()
+        seen += [rank.take_request(), rank.take_request()]
+    assert seen == [False, True, False, True, False]
+
+
+@pytest.mark.processes
 def test_calls_that_were_overwritten_end_the_comparison_unless_hooks_have_seen_them() -> None:
     assert kept(many_calls, 100) == ["all_reduce(float32[2]) on 7", "lost 200 on 7"]
     assert kept(many_calls, 0) == ["lost 0 on 7"]  # the recorder is off
@@ -325,6 +449,16 @@ def test_lost_calls_end_the_comparison_of_their_group_only() -> None:
     assert judge.conclude({}) is None
     (gap,) = judge.gaps()
     assert (gap.what, gap.names, gap.count, gap.ranks) == ("lost", ("the default group",), 12, (0,))
+
+
+def test_the_number_of_lost_calls_is_not_given_as_that_of_one_group() -> None:
+    pair = "G 1 1 nccl [0, 1]"
+    losses = '|O 0 {"calls":12}|O 1 {"calls":12}|O 0 {"calls":0}'
+    texts = gap_texts("", judged(f"{pair}{losses}", "0|a").gaps())
+    assert len(texts) == 2
+    assert all("; at least 12 calls of all groups were gone" in text for text in texts)
+    (text,) = gap_texts("", judged('O 0 {"calls":0}', "0|a").gaps())
+    assert text.endswith("some calls could not be read from torch's flight recorder (rank 0).")
 
 
 def test_a_rank_that_was_killed_may_have_made_more_calls() -> None:

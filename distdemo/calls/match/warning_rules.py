@@ -195,7 +195,8 @@ class UnseenRule(Rule):
             name = self.matcher.group(note.group).name
             note = UnseenNote("lost", (name,), SourceLine(), note.values.calls)
         if isinstance(note, UnseenNote) and len(self._counts) < MAX_LINES:
-            self._counts[replace(note, count=0)][rank] = note.count
+            counts = self._counts[replace(note, count=0)]
+            counts[rank] = max(note.count, counts.get(rank, 0))
 
     def gaps(self, asked: Collection[str]) -> tuple[Gap, ...]:
         """Return the gaps in the order of the first notes.

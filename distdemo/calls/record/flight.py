@@ -131,7 +131,7 @@ class Flight:
 
     Args:
         notes: Writer of the notes.
-        is_asked: Function that returns True if lines are needed.
+        is_asked: Function that returns True if lines were asked for since it did so last.
         alone: True if hooks note no collectives of the groups that are watched.
     """
 
@@ -151,11 +151,10 @@ class Flight:
         self._last: dict[str, int] = {}  # number of the latest entry that was read, by recorder
         self._readers: dict[str, RecentEntries] = {}
         self._recorded: deque[tuple[str, int, int]] = deque(maxlen=MAX_LINES)
-        """Recorder, number of the entry and number in the notes of calls that no hook has seen."""
+        """Recorder, number of the entry and number in the notes of calls without a line."""
         self._polled = 0  # time of the latest poll
         self._empty = 0  # number of polls that found nothing though there were calls
         self._captures = 0  # number of CUDA graphs that are being captured
-        self._has_lines = False
         self._waiting = -1
         self._is_told = False  # that the rank waits for it
         self._size = USUAL_SIZE
@@ -228,27 +227,31 @@ class Flight:
     def drop(self) -> None:
         """Forget this thread's latest call, which torch has rejected."""
         hooked: Hooked | None = getattr(self._local, "hooked", None)
-        self.end()
         if hooked is not None and not hooked.is_next:
-            with self._lock:
+            with self._lock:  # before it is marked as ended, or a poll would order it
                 if hooked in hooked.watched.hooked:
                     hooked.watched.hooked.remove(hooked)
+        self.end()
 
     # -------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         """Poll until the end of the program, or of the recording."""
         pause = shortest = POLL_S
+        next_answer = 0.0  # time before which no lines are told again
         while not (self._over.wait(min(pause, CHECK_S)) or self._notes.off):
             pause -= CHECK_S
-            if pause > 0 and not (self._is_filling() or self._is_asked()):
+            is_asked = time.monotonic() >= next_answer and self._is_asked()
+            if pause > 0 and not (self._is_filling() or is_asked):
                 continue
             began = time.thread_time()
             shortest = 2 * shortest if self._has_news and not self.poll() else POLL_S
-            if self._is_asked():
+            if is_asked:
                 self.tell_lines()
             used = time.thread_time() - began
             pause = min(MAX_POLL_S, max(shortest, used / SHARE))
+            if is_asked:
+                next_answer = time.monotonic() + pause
 
     @property
     def _has_news(self) -> bool:
@@ -283,10 +286,14 @@ class Flight:
         if self._over.is_set() or not self._groups:
             return
         self._over.set()
-        self.poll()
-        if failed:
-            self.tell_lines()
-        self._notes.note_order()
+        with self._lock:
+            self.poll()
+            if failed:
+                self.tell_lines()
+            if self._captures and self._has_news:  # the capture has not ended, so nothing was read
+                self._lose(0, time.time_ns())
+            else:
+                self._notes.note_order()
 
     # ----------------------------------------------------------------------------------- entries
 
@@ -410,19 +417,20 @@ class Flight:
             self._notes.note_waiting(waiting)
 
     def tell_lines(self) -> None:
-        """Note the lines of the latest calls that no hook has seen, once."""
-        if self._has_lines or self._captures or not self._recorded:
-            return
-        self._has_lines = True
-        numbers = {(source, place): number for source, place, number in self._recorded}
-        for source, dump in self._dumps(stacks=True):
-            reader = EntryReader()
-            for value in load_plain(dump).get("entries") or []:
-                known = numbers.get((source, value[COUNTER]))
-                if known is not None:
-                    line = _within_program(reader.read(value).call.source_line)
-                    part = _part(value["frames"], line)
-                    self._notes.note_line(known, replace(line, part=part, cpp=True))
+        """Note the lines of the latest calls that no hook has seen, once each."""
+        with self._lock:
+            if self._captures or not self._recorded:
+                return
+            numbers = {(source, place): number for source, place, number in self._recorded}
+            self._recorded.clear()
+            for source, dump in self._dumps(stacks=True):
+                reader = EntryReader()
+                for value in load_plain(dump).get("entries") or []:
+                    known = numbers.get((source, value[COUNTER]))
+                    if known is not None:
+                        line = _within_program(reader.read(value).call.source_line)
+                        part = _part(value["frames"], line)
+                        self._notes.note_line(known, replace(line, part=part, cpp=True))
 
 
 def sources(backend: str) -> Iterator[tuple[str, Callable[..., bytes], tuple[str, ...]]]:

@@ -113,7 +113,7 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
         buffers=notes.buffers,
         replicas=notes.replicas,
         delays=() if notes.shake is None else delays(notes.shake, rank),
-        is_asked=lambda: ring.is_asked,
+        is_asked=ring.take_request,
     )
     install(recorder)
     try:

@@ -209,7 +209,7 @@ def _record(
     """Record a call, unless it was made by a recorded method; return its number."""
     if recorder.local.busy or not recorder.is_registered(group):
         return None
-    if recorder.is_left_to_torch(group, from_cpp=True):
+    if recorder.is_left_to_torch(group, cpp_on=CPU.type):
         return None
     method = METHODS[kernel.method]
     fields = fields_of(method, args, {})

@@ -40,7 +40,7 @@ from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import PartialCall, RankCall, SourceLine, TorchPart, Unseen
 from distdemo.launcher.failures import has_lost_peer, text_of
 from distdemo.launcher.records import headline
-from distdemo.observe.hooks import Listener, add_hook, in_backward, opaque
+from distdemo.observe.hooks import Listener, in_backward, opaque, replace_function
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Recorder(Listener):
         buffers: True to watch the tensors of calls, too.
         replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
-        is_asked: Function that returns True if the reader of the notes needs lines of calls that
-            only torch's flight recorder has.
+        is_asked: Function that returns True if the reader of the notes has asked for the lines of
+            calls that only torch's flight recorder has, since it did so last.
 
     Attributes:
         local: State of the current thread.
@@ -401,12 +401,20 @@ class Recorder(Listener):
         number = groups.get("" if "" in groups else device or "cpu", 0)
         return number if self._flight.watches(number) else -1
 
-    def is_left_to_torch(self, group: Any, *, from_cpp: bool = False) -> bool:
-        """Return True if only the flight recorder notes such calls on a group."""
+    def is_left_to_torch(self, group: Any, *, cpp_on: str = "") -> bool:
+        """Return True if only the flight recorder notes such calls on a group.
+
+        Args:
+            group: Group.
+            cpp_on: Device of a call from C++; empty for calls from Python.
+        """
         flight = self._flight
-        if flight is None or not (from_cpp or flight.alone):
+        if flight is None:
             return False
-        return any(map(flight.watches, self._groups.get(group, {}).values()))
+        numbers = self._groups.get(group, {})
+        if cpp_on:
+            return flight.watches(numbers.get("" if "" in numbers else cpp_on, -1))
+        return flight.alone and any(map(flight.watches, numbers.values()))
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
@@ -599,11 +607,29 @@ class Recorder(Listener):
 
     def _spare_captures(self, flight: Flight) -> None:
         """Read nothing while the program captures a CUDA graph."""
-        graph = torch.cuda.CUDAGraph
-        begin = partial(self.safely, lambda *_, **__: flight.begin_capture())
-        end = partial(self.safely, lambda *_, **__: flight.end_capture())
-        add_hook(graph, "capture_begin", before=begin)
-        add_hook(graph, "capture_end", before=end)
+
+        def beginning(original: Any) -> Any:
+            def capture_begin(*args: Any, **named: Any) -> Any:
+                flight.begin_capture()
+                try:
+                    return original(*args, **named)
+                except BaseException:  # there is no capture
+                    flight.end_capture()
+                    raise
+
+            return capture_begin
+
+        def ending(original: Any) -> Any:
+            def capture_end(*args: Any, **named: Any) -> Any:
+                try:
+                    return original(*args, **named)
+                finally:
+                    flight.end_capture()
+
+            return capture_end
+
+        replace_function(torch.cuda.CUDAGraph, "capture_begin", beginning)
+        replace_function(torch.cuda.CUDAGraph, "capture_end", ending)
 
     # ------------------------------------------------------------- what the flight recorder tells
 
