@@ -109,6 +109,8 @@ class Judge:
         if received and not matcher.problems and self._polls % BUSY_POLLS:
             return None
         error = self._first_error()
+        if error is None:
+            self.wants_lines = False
         if error is None or not error.so_far:
             self._candidate = None
             self.finding = None if error and self._lacks_lines(error) else error
