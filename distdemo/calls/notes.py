@@ -13,7 +13,7 @@ A repeated call (same line, same arguments) is written as its number only::
     o 5                                    # next on its group comes the 5th call that it noted
     o                                      # the recorder was read to the end of the program
     l 5 {"file": ...}                      # line of the 5th call, which the recorder has
-    O 0 {"calls": 12}                      # so many calls on group 0 were overwritten there
+    O 0 {"calls": 12}                      # 12 calls were overwritten there; ends group 0
     w 5                                    # it waits for the 5th call that it made
     n 5                                    # it needn't wait for it any more; see HandleNote
     d 5                                    # it has dropped the handle without either

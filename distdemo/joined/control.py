@@ -7,7 +7,7 @@ unless an engine does.
 
 Keys, below a prefix for this run of the program::
 
-    node/1/0, node/1/1, ...   messages of node 1, some in each, one a line
+    node/1/0, node/1/1, ...   messages of node 1, some in each, one per line
     changes                   number of sends of all nodes
     alive/1                   a counter that node 1 increments every second
     claim/1                   number of processes that claim to be node 1

@@ -1,4 +1,4 @@
-"""What distdemo asks of the operating system: processes, shared memory, CPUs, addresses.
+"""The interface to the operating system: processes, shared memory, CPUs, addresses.
 
 `Platform` answers with Python and psutil, on every system. `Linux` answers from ``/proc`` and with
 system calls of its own, which takes less time before the first rank, or says more.

@@ -7,11 +7,11 @@ on before as it is defined now, it is agreed on again, and is only counted::
     rank 0   0\na\nr\n1\na\nw 1\nr\n0\na\n
     rank 1   0\na\nr\n1\na\nw 1\nr\n0\n
     rank 2   0\na\nr\n1\na\nw 1\nr\n
-             ────── stretch ────────        the rest waits for the others
+             ────── stretch ────────        the rest waits for the other ranks
 
 Everything else is read on every rank, call by call, so that all come to the next stretch together.
-If no rank gets on, or one has ended, all notes are read as they are. The result is the same: that
-of reading each note of each rank.
+If no rank makes progress, or one has ended, all notes are read as they are. The result is the same
+as that of reading each note of each rank.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from distdemo.calls.records import RankCall
 HELD_RANKS = 16  # of a world in which notes may wait; fewer are fast enough without
 HELD_POLLS = 5  # polls without progress after which all notes are read
 READ_S = 1.0  # of each poll, for notes that are read rank by rank
-READ_BYTES = 1 << 10  # of each rank in turn
+READ_BYTES = 1 << 10  # of a rank that are read before the next rank
 STRETCH_BYTES = 1 << 16  # of each rank that are compared at once
 OTHERS = b" +\n"  # end of a line that says that the rank has other threads
 LINE = re.compile(rb"(?:@(\d{1,4}) )?(?:(\d{1,9})(?: (\d{1,18}))?|([ar])|([wn]) (\d{1,18}))")
@@ -41,7 +41,7 @@ LINE = re.compile(rb"(?:@(\d{1,4}) )?(?:(\d{1,9})(?: (\d{1,18}))?|([ar])|([wn]) 
 
 
 class Step(Enum):
-    """What follows a place that all ranks have reached."""
+    """Kind of text that follows a place which all ranks have reached."""
 
     STRETCH = auto()  # a stretch, which has been read
     CALL = auto()  # something that must be read on every rank
@@ -153,7 +153,7 @@ class Streams:
         self.read_held()
 
     def poll(self, *, is_quiet: bool) -> bool:
-        """Judge what all ranks have written; if none gets on, also the rest, as far as time allows.
+        """Judge what all ranks have written; without progress, also the rest, for a limited time.
 
         Args:
             is_quiet: True if no rank has written anything since the last time.
@@ -221,7 +221,7 @@ class Streams:
         return not (is_timed or any(state.over for state in matcher.ranks))
 
     def _is_level(self) -> bool:
-        """Return True if all ranks have made as many calls, and are in none."""
+        """Return True if all ranks have made the same number of calls, and are in none."""
         ranks = self._matcher.ranks
         count = ranks[0].call_count
         return all(state.call_count == count and _is_between(state) for state in ranks)
@@ -288,7 +288,7 @@ class Streams:
         return Step.STRETCH
 
     def _follow(self, lines: Sequence[bytes]) -> Stretch:
-        """Return what the ranks do in these lines, as far as it needn't be read on every rank."""
+        """Return the stretch at the beginning of these lines; see `Stretch`."""
         first = self._matcher.ranks[0].call_count
         stretch = Stretch()
         unaccepted: set[int] = set()  # threads whose latest call torch may still reject

@@ -348,7 +348,7 @@ class Matcher:
         group.open.clear()
 
     def _lose_unread(self, rank: int) -> None:
-        """End the comparison of groups on which this rank may have made calls that nobody read."""
+        """End the comparison of groups on which calls of this rank may not have been read."""
         for group in list(self.groups.values()):
             if group.recorded and rank in group.numbers and not group.lost:
                 self.add(rank, GroupNote(group.key, Loss(0)))
