@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 TRIED = (2, 8), (2, 15)
 """Oldest and newest release of torch that this version was tried with; see docs/releases.md."""
 
