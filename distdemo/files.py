@@ -21,12 +21,16 @@ MEMORY_BYTES = 400 << 20
 """Memory that decoding such a file may take."""
 
 
-def example(name: str) -> str:
-    """Return the text of a file of ``examples``, which a wheel has within the package."""
+def examples() -> Path:
+    """Return the folder of the examples, which a wheel has within the package."""
     package = Path(__file__).parent
     installed = package / "examples"
-    folder = installed if installed.exists() else package.parent / "examples"
-    return (folder / name).read_text(encoding="utf-8")
+    return installed if installed.exists() else package.parent / "examples"
+
+
+def example(name: str) -> str:
+    """Return the text of one of the examples."""
+    return (examples() / name).read_text(encoding="utf-8")
 
 
 def read_file(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:

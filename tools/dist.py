@@ -141,9 +141,10 @@ def try_wheel(wheel: Path, python: str) -> None:
         for command in COMMANDS:
             name, *words = command.split()
             run([environment / "bin" / name, *words], cwd=Path(folder))
+        (examples,) = environment.glob("lib/python*/site-packages/distdemo/examples")
         for program, status in FINDS.items():
             line: list[str | Path] = [environment / "bin" / "distdemo", "run", program]
-            run(line, cwd=ROOT / "examples", status=status)
+            run(line, cwd=examples, status=status)
 
 
 def run(command: Sequence[str | Path], cwd: Path | None = None, status: int = 0) -> None:

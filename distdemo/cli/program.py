@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distdemo import backends
 from distdemo.errors import UsageError
-from distdemo.files import read_file
+from distdemo.files import examples, read_file
 from distdemo.launcher.program import Program, is_source, no_such_function
 from distdemo.launcher.torch_import import without_traces
 from distdemo.view.format import some
@@ -105,14 +105,15 @@ def _check_file(path: Path, function: str) -> None:
 def _meant_file(path: Path) -> Path | None:
     """Return the file that a path probably means, or None.
 
-    It has the suffix that the path lacks, or the same name in the current folder or in a folder
-    directly below that of the path.
+    It has the suffix that the path lacks, or the same name in the current folder, in a folder
+    directly below that of the path, or among distdemo's examples.
     """
     full = path if path.suffix else Path(f"{path}.py")
     places = [full, Path(full.name)]
     with suppress(OSError):  # it can't be listed
         folders = sorted(folder for folder in path.parent.iterdir() if folder.is_dir())
         places += [folder / full.name for folder in folders]
+    places.append(examples() / full.name)
     return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113 - as above
 
 

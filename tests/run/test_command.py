@@ -20,6 +20,7 @@ from distdemo.run.view import run_view
 
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
+ABSENT = HERE.parents[1] / "examples/absent.py"
 CLASSIC = HERE / "programs"
 USERS = CLASSIC / "users.py"
 
@@ -177,6 +178,7 @@ MEANT = {
     "work.py": "Did you mean deep/work.py?",
     "work:f": "Did you mean deep/work.py:f?",
     "other/job.py": "Did you mean job.py?",
+    "absent.py:train": f"Did you mean {ABSENT}:train?",
     "json": "Try -m json for a module.",
     "nothing_at_all": "Try train.py, train.py:step or -m package.module.",
     "nothing.py": "Python files in .: job.py, n0.py, n1.py, n2.py, n3.py, n4.py, n5.py, n6.py and "
