@@ -199,8 +199,9 @@ def skipped_step_difference(results: Results, step: int) -> Difference | None:
 
 
 def _skipped(step: int, ranks: Sequence[int], fact: str) -> Difference:
-    what = f"Step {step}: {ranks_named(ranks)} skipped the optimizer's step."
-    return Difference("parameter", what, (fact,), HINTS["skipped"], step=step, ranks=tuple(ranks))
+    number = step + 1
+    what = f"Step {number}: {ranks_named(ranks)} skipped the optimizer's step."
+    return Difference("parameter", what, (fact,), HINTS["skipped"], step=number, ranks=tuple(ranks))
 
 
 def parameter_difference(results: Results, parameter: Compared) -> Difference:

@@ -68,6 +68,7 @@ def check_parity(
         WorldError: A rank failed.
         UsageError: The world can't be started, or ``excluded`` matches no tensor or all.
     """
+    __tracebackhide__ = True  # pytest shows the test's line
     if not 1 <= reference_size < world_size:
         raise UsageError(
             f"reference_size is {reference_size} and world_size {world_size}.",

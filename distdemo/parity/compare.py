@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ MOVED = 30
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
 MAX_ROWS = 1 << 13
+FEW = 8
+"""Elements below which one measurement doesn't tell how far a tensor may move."""
 SMALLER = 0.9
 NEGLIGIBLE = 1e-3
 """Share of the largest tensor of its kind below which a tensor counts as zero."""
@@ -109,6 +112,7 @@ class Comparing:
     exclusion: Exclusion = field(default_factory=Exclusion)
     _tolerances: dict[TensorId, Tolerance] = field(default_factory=dict)
     _references: dict[TensorId, list[Sketch]] = field(default_factory=dict)
+    _usual: dict[tuple[str, int], float] = field(default_factory=dict)
 
     # --------------------------------------------------------------------------------- the order
 
@@ -278,6 +282,12 @@ class Comparing:
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column)) for column in sketch.squares)
                 squares = max(squares, max(4, 2 * alike) * eps * largest)
+                if key.kind in GRADIENTS and sketch.rows * sketch.lengths[0] < FEW:
+                    share = factor * self._usual_movement(key)
+                    sums, squares = (
+                        max(sums, share * sketch.norm),
+                        max(squares, 2 * share * largest),
+                    )
                 if key.kind == "parameter":
                     share, moved = self._update(key, table)
                     sums = max(sums, share * moved)
@@ -326,6 +336,19 @@ class Comparing:
                 if math.isfinite(one_sums):
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares
+
+    def _usual_movement(self, gradient: TensorId) -> float:
+        """Return the median of how far the gradients of a step moved, relative to their norms."""
+        if gradient[:2] not in self._usual:
+            keys = [key for key in self.reference.keys if key[:2] == gradient[:2]]
+            parts = [[part.norm for part in self.reference.sketches(key) if part] for key in keys]
+            moved = [
+                self._movement(key)[0] / max(norms)
+                for key, norms in zip(keys, parts, strict=True)
+                if any(norms)
+            ]
+            self._usual[gradient[:2]] = median(moved) if moved else 0.0
+        return self._usual[gradient[:2]]
 
     def is_blind(self, key: TensorId) -> bool:
         """Return True if a tensor that is a tenth smaller would agree: then nothing is compared.

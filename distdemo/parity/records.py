@@ -17,11 +17,16 @@ GRADIENTS = ("gradient", "clipped")
 
 
 class TensorId(NamedTuple):
-    """Kind, step and name of a tensor; the kind is one of ``KINDS``."""
+    """Kind, step from 0, and name of a tensor; the kind is one of ``KINDS``."""
 
     kind: str
     step: int
     name: str
+
+    @property
+    def number(self) -> int:
+        """Step as reports count them: from 1, as `run` does, or 0 without gradients."""
+        return self.step + 1
 
     @property
     def initial(self) -> TensorId:
@@ -102,7 +107,7 @@ class Comparison:
 
     Attributes:
         kind: One of ``KINDS``.
-        step: Number of the training step.
+        step: Number of the training step, from 1; 0 for what is computed without gradients.
         name: Name of the module or parameter.
         placement: Placement per axis: ``R``, ``S(batch)``, ``S(1)``, ``P``, ``mean``, ``@0``; of
             an unexplained tensor, that of the nearest explanation, or empty.
@@ -158,7 +163,7 @@ class Difference:
         hint: Usual reason, and what to do.
         kind: Kind of the tensor.
         name: Name of the tensor; empty if there is none.
-        step: Number of its step.
+        step: Number of its step, from 1; 0 for what is computed without gradients.
         axis: Name of the axis.
         ranks: Ranks at fault; empty if all are.
         factor: Factor by which the ranks' tensor is larger than the reference.

@@ -226,7 +226,9 @@ class Results(dict[TensorId, Compared]):
             norm = tensor.reference.norm
             tolerance = tensor.tolerance.sums / norm if norm > 0 else 0.0
             record = Comparison(
-                *key,
+                key.kind,
+                key.number,
+                key.name,
                 tensor.placement,
                 tensor.exact,
                 tensor.factor,
@@ -298,10 +300,10 @@ class Results(dict[TensorId, Compared]):
         )
         line = lines.get(kind, called.line if called else "")
         facts = (*facts, *([f"At {line}."] if line else []), *self._agreed(key))
-        what = f"Step {max(step, 0)}: {what}"
+        what = f"Step {max(key.number, 1)}: {what}"
         if len(self.mesh.axes) == 1:
             more["axis"] = self.mesh.axes[0].name
-        return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
+        return Difference(cause, what, facts, hint, kind, name, key.number, line=line, **more)
 
     def _agreed(self, until: TensorId) -> Iterator[str]:
         """Yield the sentence on the tensors before one."""

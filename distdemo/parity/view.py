@@ -196,7 +196,7 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
     """Return one row per module and parameter: the placements in the first step that differs."""
     difference = report.difference
     step = difference.step if difference else report.tensors[-1].step
-    if not difference and not report.steps and any(tensor.step < 0 for tensor in report.tensors):
+    if not difference and not report.steps and any(tensor.step < 1 for tensor in report.tensors):
         step = min(tensor.step for tensor in report.tensors)
     rows: dict[str, dict[str, Comparison]] = {}
     for column, kinds in COLUMNS.items():

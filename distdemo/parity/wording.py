@@ -24,7 +24,7 @@ HINTS = {
     "be compared.",
     "rows": "Give each rank its own rows: a DistributedSampler, or batch[rank::world_size].",
     "growth": "parity compares the same global batch: divide the batch size by the number of "
-    "ranks, or give the reference more, such as --reference-args '--batch-size {rows}'.",
+    "ranks, or give the reference more, such as --reference-args '--batch-size {rows}' if the program has such an option.",
     "samples": "Draw or shuffle with the same seed on every rank, then let each take its part.",
     "group": "Split the batch by the position along the data axis, not by the rank: ranks that "
     "hold pieces of one layer read the same rows.",
@@ -59,7 +59,8 @@ HINTS = {
     "replicated tensor, the gradients must be added up in the backward pass.",
     "sum": "Divide by the number of ranks after a sum: ReduceOp.AVG, or grad /= world_size.",
     "divided": "It is divided once too often: by the global batch and then by DDP, by the "
-    "accumulation steps of all ranks, or averaged where each rank holds a part of the sum.",
+    "accumulation steps of all ranks, or averaged where each rank holds a part of the sum, such as "
+    "after an all_gather through which only the rank's own part has a gradient.",
     "summed": "The loss is a sum over each rank's rows, but the gradients are averaged over the "
     "ranks: take the mean as the loss, or add the gradients up.",
     "odd": "A factor of all gradients comes from clipping, by a norm that isn't the model's or "
@@ -74,8 +75,9 @@ HINTS = {
     "joined, or a recomputed forward pass with other inputs.",
     "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
     "happens after the last micro-batch.",
-    "settings": "Give the optimizer the same settings for it on every rank: wrappers change the "
-    "names of parameters, so choose groups before wrapping, or by a suffix of the name.",
+    "settings": "Give the optimizer the same settings for it on every rank. A scheduler that is "
+    "given a rank's own loss sets another rate there: all_reduce the loss first. Wrappers change "
+    "the names of parameters: choose groups before wrapping, or by a suffix of the name.",
     "skipped": "Decide on all ranks alike whether to step: all_reduce what the decision depends "
     "on, such as whether a gradient is finite.",
     "unheld": "No optimizer holds it: create the optimizer after the model is wrapped, sharded or "

@@ -189,7 +189,7 @@ def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
     if key is None:
         return None
     reference = asked.reference
-    kind, step, name = key
+    kind, _, name = key
     size = plural(len(reference.ranks), "rank")
     hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
     hint += "add --seed 0, which seeds torch, NumPy and random."
@@ -197,12 +197,12 @@ def _not_reproducible(asked: Comparing, again: RunNotes) -> Difference | None:
         hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
     return Difference(
         "reproducible",
-        f"The program is not reproducible on {size}: step {max(step, 0)}, {subject(key)} differs "
-        "between two runs.",
+        f"The program is not reproducible on {size}: step {max(key.number, 1)}, {subject(key)} "
+        "differs between two runs.",
         hint=hint,
         kind=kind,
         name=name,
-        step=step,
+        step=key.number,
     )
 
 

@@ -48,7 +48,7 @@ def placements(document, name, kind):
     return next(
         tensor["placement"]
         for tensor in document["tensors"]
-        if (tensor["name"], tensor["kind"], tensor["step"]) == (name, kind, 0)
+        if (tensor["name"], tensor["kind"], tensor["step"]) == (name, kind, 1)
     )
 
 
@@ -667,7 +667,7 @@ WRONG = ParityReport(
     ),
     difference=Difference(
         "gradient",
-        "Step 0: the gradient of fc1.weight is 2 times the reference.",
+        "Step 1: the gradient of fc1.weight is 2 times the reference.",
         ("At train.py:20 in main.",),
         "Divide by the number of ranks after a sum.",
         "gradient",

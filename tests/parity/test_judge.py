@@ -12,7 +12,7 @@ from sketching import sketch
 from distdemo.parity.compare import Comparing, RunNotes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.notes import Clip, Mesh, Note, RankNotes, Unread
-from distdemo.parity.records import Axis
+from distdemo.parity.records import Axis, TensorId
 from distdemo.parity.remarks import remarks
 from distdemo.parity.results import Results
 
@@ -258,7 +258,7 @@ class LossOnly(Fault):
             ],
         ),
         (Frozen, "parameter", ["has not changed on any rank", "Its lr is 0 on ranks 0-3"]),
-        (Skipped, "parameter", ["Step 1: rank 1 skipped the optimizer's step"]),
+        (Skipped, "parameter", ["Step 2: rank 1 skipped the optimizer's step"]),
         (
             Rates,
             "parameter",
@@ -351,6 +351,23 @@ def split_layer(*, norm=None, output=None, splits_rows=False):
     return first_difference(results), results
 
 
+def test_a_single_number_may_move_as_far_as_other_gradients():
+    def run(size, weight, scale):
+        notes = Notes()
+        for name, gradient in (("weight", np.arange(1.0, 13) * weight), ("scale", scale)):
+            notes.add("initial", 0, name, np.ones_like(gradient))
+            notes.add("gradient", 0, name, gradient)
+            notes.add("parameter", 0, name, np.ones_like(gradient) - gradient)
+        return RunNotes([replace(notes.finished(rank), steps=1) for rank in range(size)])
+
+    def explained(by):  # the scale of the run that measures it has not moved, by chance
+        runs = run(1, 1, 0.5), run(1, 1 + 1e-9, 0.5), run(2, 1, 0.5 * (1 + by))
+        return Results(Comparing(*runs))[TensorId("gradient", 0, "scale")].exact
+
+    assert explained(by=1e-8)
+    assert not explained(by=1e-6)
+
+
 def test_a_reference_with_nan_is_named():
     class Overflow(Fault):
         def hidden(self, y, rank, size):
@@ -374,7 +391,7 @@ def test_a_split_layer_is_explained():
 def test_a_partial_gradient_of_a_replicated_parameter():
     noise = np.array([0.3, -0.2, 0.1])
     difference, _ = split_layer(norm=lambda g, rank: g / 2 + (noise if rank else -noise))
-    assert difference.what == "Step 0: the gradient of norm.weight is not reduced."
+    assert difference.what == "Step 1: the gradient of norm.weight is not reduced."
     assert difference.facts[0] == "Ranks 0-1 hold parts that add up to the reference."
     assert difference.axis == "tp"
 
@@ -401,7 +418,7 @@ def test_ranks_that_split_a_layer_and_the_rows():
     wrong = lambda parts, bias, rank: sum(parts) + bias + 1  # noqa: E731 - as in the table above
     difference, _ = split_layer(output=wrong, splits_rows=True, norm=lambda g, rank: 2 * g)
     assert difference.cause == "data"
-    assert difference.what == "Step 0: the ranks get different rows of the input."
+    assert difference.what == "Step 1: the ranks get different rows of the input."
 
 
 # ---------------------------------------------------------------------------------------- remarks
