@@ -36,8 +36,8 @@ COMMANDS = (
     "distdemo check --quiet",
 )
 """Commands of the README, and names that people count on."""
-FINDS = {"absent.py:train": 1, "drift.py": 0}
-"""The README's programs, with the exit code of `distdemo run`."""
+FINDS = {"absent.py:train": (1, "absent.py:14 in train"), "drift.py": (0, "drift.py:18")}
+"""The README's programs, with the exit code of `distdemo run` and the line that it names."""
 IN_WHEEL = ("distdemo/py.typed", "distdemo/examples/", "distdemo/testing/plugin.py")
 NOT_IN_WHEEL = ("tests/", "benchmarks/", "docs/", "tools/", "examples/")
 IN_SDIST = ("Makefile", "constraints.txt", "mkdocs.yml", ".ci/run", "LICENSE", "tests/conftest.py")
@@ -142,13 +142,14 @@ def try_wheel(wheel: Path, python: str) -> None:
             name, *words = command.split()
             run([environment / "bin" / name, *words], cwd=Path(folder))
         (examples,) = environment.glob("lib/python*/site-packages/distdemo/examples")
-        for program, status in FINDS.items():
+        for program, (status, place) in FINDS.items():
             line: list[str | Path] = [environment / "bin" / "distdemo", "run", program]
-            run(line, cwd=examples, status=status)
+            if place not in run(line, cwd=examples, status=status):
+                sys.exit(f"✗ distdemo run {program} doesn't name {place}")
 
 
-def run(command: Sequence[str | Path], cwd: Path | None = None, status: int = 0) -> None:
-    """Run a command; exit with its output if it has another exit code."""
+def run(command: Sequence[str | Path], cwd: Path | None = None, status: int = 0) -> str:
+    """Run a command and return its output; exit with that if the exit code is another."""
     line = " ".join(Path(word).name if isinstance(word, Path) else word for word in command)
     done = subprocess.run(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -156,6 +157,7 @@ def run(command: Sequence[str | Path], cwd: Path | None = None, status: int = 0)
     if done.returncode != status:
         sys.exit(f"{done.stdout}\n✗ {line} exited with {done.returncode}")
     print(f"✓ {line}", flush=True)
+    return done.stdout
 
 
 if __name__ == "__main__":

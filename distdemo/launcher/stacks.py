@@ -29,6 +29,9 @@ MAX_OTHERS = 8  # positions of other threads
 MAX_CALLERS = 2  # lines that called the function of a position
 CELL_FILES = ("<shell ", "<In[")
 """Beginnings of the file names of cells, which are the user's code."""
+_OURS = PurePath(__file__).parent.parent
+_EXAMPLES = _OURS / "examples"
+"""Where an installed package has the examples, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # the whole name
@@ -116,13 +119,14 @@ def _line(frame: dict[str, str]) -> CodeLine:
 
 def is_ours(file: str) -> bool:
     """Return True if the file belongs to distdemo."""
-    return PurePath(file).is_relative_to(PurePath(__file__).parent.parent)
+    path = PurePath(file)
+    return path.is_relative_to(_OURS) and not path.is_relative_to(_EXAMPLES)
 
 
 def is_library(file: str) -> bool:
     """Return True if the file belongs to the standard library or an installed package."""
     path = PurePath(file)
-    if file.startswith(CELL_FILES):
+    if file.startswith(CELL_FILES) or path.is_relative_to(_EXAMPLES):
         return False
     if file.startswith("<") or is_installed(file):
         return True

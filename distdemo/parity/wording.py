@@ -24,7 +24,8 @@ HINTS = {
     "be compared.",
     "rows": "Give each rank its own rows: a DistributedSampler, or batch[rank::world_size].",
     "growth": "parity compares the same global batch: divide the batch size by the number of "
-    "ranks, or give the reference more, such as --reference-args '--batch-size {rows}' if the program has such an option.",
+    "ranks, or give the reference more by an option of the program, such as --reference-args "
+    "'--batch-size {rows}'.",
     "samples": "Draw or shuffle with the same seed on every rank, then let each take its part.",
     "group": "Split the batch by the position along the data axis, not by the rank: ranks that "
     "hold pieces of one layer read the same rows.",

@@ -104,6 +104,8 @@ def _verdict(report: RunReport) -> str:
         return headline(report.findings[0])
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
     problems += _incomplete(report) if world.ok else []
+    if report.strict and problems and world.ok:
+        problems.append("with --strict that is a failure")
     if not world.ok:
         returned = sum(isinstance(outcome, Returned) for outcome in world.outcomes)
         ended = f"{returned:,} of {plural(size, 'rank')} finished"

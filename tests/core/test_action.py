@@ -19,7 +19,7 @@ dist.all_reduce(tensor) if dist.get_rank() else dist.broadcast(tensor, 0)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("command", ["check", "run", "unknown"])
+@pytest.mark.parametrize("command", ["check", "run", "unknown", "check '"])
 def test_the_action_writes_a_summary_and_outputs(
     start: Start, tmp_path: Path, command: str
 ) -> None:
@@ -42,14 +42,17 @@ def test_the_action_writes_a_summary_and_outputs(
     assert {f"${{{{ steps.{step['id']}.outputs.{name} }}}}" for name in outputs} == {
         each["value"] for each in action["outputs"].values()
     }
-    expected = {"check": 0, "run": 1, "unknown": 2}[command]
+    expected = {"check": 0, "run": 1}.get(command, 2)
     assert (code, outputs["exit-code"], outputs["ok"]) == (
         expected,
         str(expected),
         str(not expected).lower(),
     )
-    if command == "unknown":
+    if expected == 2:
         assert outputs["report"] == ""
+        assert {"unknown": "no command 'unknown'", "check '": "quotation"}[command] in outputs[
+            "what"
+        ]
         return
     document = json.loads(Path(outputs["report"]).read_text(encoding="utf-8"))
     assert document["command"] == command
@@ -57,7 +60,7 @@ def test_the_action_writes_a_summary_and_outputs(
     assert ("✓" in summary) == (code == 0)
     if command == "run":
         assert outputs["what"] == document["errors"][0]["what"].splitlines()[0]
-        assert f"::error title=distdemo run::{outputs['what']}" in out
+        assert f"::error title=distdemo::{outputs['what']}" in out
         assert "my train.py:5" in summary
 
 
