@@ -1,6 +1,7 @@
 """Script that cleans up at the end of its standard input: ``cleanup.py PATH...``.
 
-Each line of the input is the id of a session, whose processes are killed. Then the paths are
+Each line of the input is the id of a session, whose processes are killed. Those with which
+multiprocessing removes what others have left, such as semaphores, may finish. Then the paths are
 removed. ``INODE:PATH`` is a file, or an empty folder, that is removed only if it has this inode:
 others may have put something in its place. The script runs without ``site`` and imports almost
 nothing, so that it is ready 10 ms after its start.
@@ -11,14 +12,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+
+TRACKER = b"multiprocessing.resource_tracker"
+TRACKER_TIMEOUT_S = 1.0
 
 
-def clean(sessions: Iterable[int], paths: Iterable[str]) -> None:
+def clean(sessions: Collection[int], paths: Iterable[str]) -> None:
     """Kill the processes of these sessions, and remove these files and folders."""
+    if any(map(_exists, sessions)):
+        _let_trackers_finish(sessions)
     for session in sessions:
         try:
             os.killpg(session, signal.SIGKILL)
@@ -26,6 +33,53 @@ def clean(sessions: Iterable[int], paths: Iterable[str]) -> None:
             continue
     for path in paths:
         _remove(path)
+
+
+def _exists(session: int) -> bool:
+    """Return True if a session's first process group has a process."""
+    try:
+        os.killpg(session, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _let_trackers_finish(sessions: Collection[int]) -> None:
+    """Kill the processes of these sessions that a tracker waits for, and wait for the tracker."""
+    until = time.monotonic() + TRACKER_TIMEOUT_S
+    while time.monotonic() < until:
+        commands = _commands(sessions)
+        if not any(TRACKER in command for command in commands.values()):
+            return
+        for pid, command in commands.items():
+            if TRACKER not in command:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:  # it has exited
+                    continue
+        time.sleep(0.005)
+
+
+def _commands(sessions: Collection[int]) -> dict[int, bytes]:
+    """Return the command lines of the sessions' living processes; Linux only."""
+    found = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            state, _, group = _start_of(f"/proc/{name}/stat").rpartition(b")")[2].split()[:3]
+            if state not in b"ZX" and int(group) in sessions:
+                found[int(name)] = _start_of(f"/proc/{name}/cmdline")
+        except (OSError, ValueError):  # it has exited, or isn't a process
+            continue
+    return found
+
+
+def _start_of(path: str) -> bytes:
+    """Return the first 4 KiB of a file."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def _remove(path: str) -> None:
@@ -50,4 +104,4 @@ def _remove(path: str) -> None:
 
 
 if __name__ == "__main__":
-    clean(map(int, sys.stdin.read().split()), sys.argv[1:])
+    clean([int(word) for word in sys.stdin.read().split()], sys.argv[1:])

@@ -26,7 +26,7 @@ from distdemo.launcher import cleanup
 from distdemo.platform import system
 from distdemo.platform.portable import ProcessorTime, SharedFile
 
-CLEANUP_TIMEOUT_S = 1.0  # for the cleanup process, and for killed orphans to exit
+CLEANUP_TIMEOUT_S = 2.0  # for the cleanup process, and for killed orphans to exit
 MIN_LOAD = 0.01  # of one core: ranks that use less together only wake now and then
 MIN_SHARE = 0.05  # of one core, of a thread that never runs for long
 MIN_RUN_S = 0.0005  # of the processor at once; a poll of a store takes 20 µs

@@ -196,21 +196,26 @@ def test_ranks_die_with_a_killed_parent(start, method):
 
 
 LOADER = """
-import torch, torch.distributed as dist
+import sys, torch, torch.distributed as dist
 from torch.utils.data import DataLoader
-dist.init_process_group("gloo")
-batches = iter(DataLoader(torch.arange(64.0), batch_size=2, num_workers=2))
-next(batches)
-print("loaded", flush=True)
-dist.recv(torch.zeros(1), 1 - dist.get_rank())
+if __name__ == "__main__":  # workers of a forkserver import this file
+    dist.init_process_group("gloo")
+    data = torch.arange(64.0)
+    batches = iter(DataLoader(data, 2, num_workers=2, multiprocessing_context=sys.argv[1]))
+    next(batches)
+    print("loaded", flush=True)
+    dist.recv(torch.zeros(1), 1 - dist.get_rank())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(start, number, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [(signal.SIGHUP, "fork"), (signal.SIGKILL, "fork"), (signal.SIGKILL, "forkserver")],
+)
+def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(start, number, method, tmp_path):
     program = tmp_path / "loads.py"
     program.write_text(LOADER)
-    run = start("distdemo", "run", program, "-n", "2")
+    run = start("distdemo", "run", "-n", "2", program, "--", method)
     for _ in range(2):
         assert "loaded" in run.read_line()
     run.process.send_signal(number)
