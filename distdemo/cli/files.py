@@ -36,10 +36,12 @@ def write_result(flag: str, path: Path, make: Callable[[], FileContent]) -> None
 
 def why_unwritable(path: Path) -> str:
     """Return the reason why a file can't be written, or an empty string. Changes nothing."""
+    exists = True
     try:
-        if path.is_dir():
+        if stat.S_ISDIR(path.stat().st_mode):
             return "It is a folder."
-        exists = path.exists()
+    except (FileNotFoundError, NotADirectoryError):
+        exists = False
     except OSError as error:
         return f"{error.strerror}."
     folder = Path(os.path.realpath(path)).parent

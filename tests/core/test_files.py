@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -35,8 +36,8 @@ def half(monkeypatch: pytest.MonkeyPatch):
     def stops(error: BaseException) -> None:
         whole = Path.open
 
-        def opened(path: Path, mode: str = "r"):
-            file = whole(path, mode, buffering=0)
+        def opened(path: Path, mode: str = "r", **options: Any):
+            file = whole(path, mode, **(options | {"buffering": 0}))
             write = file.write
 
             def halfway(data: bytes) -> None:
