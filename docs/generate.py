@@ -205,6 +205,7 @@ TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
     DOCS / "sanitizer.md": {"kinds": kinds_table},
     DOCS / "learn.md": {"steps": steps_table},
     DOCS / "engines.md": {"engines": engines_table},
+    DOCS / "releases.md": {"changes": release_changes.table},
 }
 
 
@@ -227,8 +228,7 @@ def filled(page: Path) -> str:
 
 def files() -> dict[Path, str]:
     """Return every generated file with its content."""
-    made = {DOCS / "reference.md": reference(), DOCS / "releases.md": release_changes.page()}
-    made |= {page: filled(page) for page in TABLES}
+    made = {DOCS / "reference.md": reference()} | {page: filled(page) for page in TABLES}
     return made | {DOCS / "schemas" / name: text for name, text in schemas().items()}
 
 

@@ -1,4 +1,4 @@
-"""Changes between torch releases, as the page docs/releases.md: backends and names of calls.
+"""Changes between torch releases, as a table of docs/releases.md: backends and names of calls.
 
 The sources are the backends' capability maps and the forms of the ops.
 """
@@ -29,16 +29,6 @@ TEXTS: dict[Change, str] = {
     "raises": "was wrong, raises",
     "fails": "doesn't work",
 }
-HEAD = """# Changes between torch releases
-
-This page lists what changed in torch's collectives from release to release. It is generated from
-distdemo's [capability maps](backends.md) and the names of torch's calls. The rows of gloo were
-measured with torch {probed}; the other rows are from PyTorch's source. `distdemo check` shows the
-bugs of the installed release.
-
-| torch | Component | Change | Details |
-|---|---|---|---|
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +52,17 @@ class ReleaseChange:
     text: str = ""
 
 
-def page() -> str:
-    """Return docs/releases.md."""
-    gloo = capability_map("gloo")
-    assert gloo is not None  # part of the package
+def table() -> Iterator[str]:
+    """Yield a row per change, or several that differ in reduce ops and dtypes only."""
+    yield "| torch | Component | Change | Details |"
+    yield "|---|---|---|---|"
     alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
     for each in release_changes():
         key = each.release, each.about, each.change, each.forms, each.text
         alike[key].append(each)
-    rows = [
-        f"| {first.release} | {first.about} | {TEXTS[first.change]} | {_which(together)} |\n"
-        for together in alike.values()
-        for first in together[:1]
-    ]
-    return HEAD.format(probed=f"{gloo.releases[0]} to {gloo.releases[-1]}") + "".join(rows)
+    for together in alike.values():
+        first = together[0]
+        yield f"| {first.release} | {first.about} | {TEXTS[first.change]} | {_which(together)} |"
 
 
 def _which(together: Sequence[ReleaseChange]) -> str:

@@ -3,10 +3,11 @@
     python tools/releases.py                  # all supported releases
     python tools/releases.py 2.8.0 2.15.0     # these releases
     python tools/releases.py --maps 2.15.0    # also probe gloo and merge the maps
+    python tools/releases.py --python python3.13 2.13.0    # with this Python
 
-Environments are created once in CACHE/RELEASE with venv and pip. That requires a network connection
-and 1 to 7 GB each, because the wheels on PyPI include CUDA. A file ``.ok`` marks a complete
-environment. Exit code 1 if anything failed.
+Environments are created once in CACHE/RELEASE, or CACHE/RELEASE-PYTHON, with venv and pip. That
+requires a network connection and 1 to 7 GB each, because the wheels on PyPI include CUDA. A file
+``.ok`` marks a complete environment. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
-TESTS = ("tests/core", "tests/check", "tests/demo", "tests/calls/test_programs.py")
+WITHOUT_TORCH = ("action", "bounds", "ci", "docs", "hostile_text")
+"""Files of tests/core that take half of the time, and that torch can't change."""
+TESTS = (
+    "tests/core",
+    *(f"--ignore=tests/core/test_{name}.py" for name in WITHOUT_TORCH),
+    "tests/check",
+    "tests/demo",
+    "tests/calls/test_programs.py",
+)
 VERSIONS = """
 import importlib.util as u, torch, distdemo
 print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)
@@ -35,7 +44,7 @@ def main() -> int:
     asked = arguments()
     asked.cache = asked.cache.resolve()  # steps run in other folders
     releases = asked.releases or RELEASES
-    missing = [release for release in releases if not (asked.cache / release / ".ok").exists()]
+    missing = [each for each in releases if not (folder_of(each, asked) / ".ok").exists()]
     if missing:
         print(f"Creating {len(missing)} environments in {asked.cache}, up to 7 GB each.\n")
     rows = []
@@ -44,7 +53,7 @@ def main() -> int:
         rows.append([release, *one_release(release, asked)])
         print(flush=True)
     if asked.maps:
-        probes = [asked.cache / release / "probe.json" for release in releases]
+        probes = [folder_of(release, asked) / "probe.json" for release in releases]
         existing = [probe for probe in probes if probe.exists()]
         merge: list[str | Path] = [sys.executable, ROOT / "tools" / "maps.py", *existing]
         step(merge, asked.cache / "maps.log")
@@ -66,6 +75,7 @@ def arguments() -> argparse.Namespace:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("releases", metavar="RELEASE", nargs="*", help="2.8.0; default: all")
     parser.add_argument("--cache", type=Path, default=home / "distdemo" / "releases")
+    parser.add_argument("--python", help="create environments with this Python")
     parser.add_argument("--again", action="store_true", help="recreate environments and probes")
     parser.add_argument("--maps", action="store_true", help="probe gloo and merge the maps")
     parser.add_argument(
@@ -74,12 +84,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def folder_of(release: str, asked: argparse.Namespace) -> Path:
+    """Return the folder of an environment."""
+    cache: Path = asked.cache
+    return cache / (f"{release}-{Path(asked.python).name}" if asked.python else release)
+
+
 def one_release(release: str, asked: argparse.Namespace) -> list[str]:
     """Return the cells of one row: the installed torch and the result of each step."""
-    folder: Path = asked.cache / release
+    folder = folder_of(release, asked)
     python = folder / "bin" / "python"
     rest = 2 + asked.maps  # steps
-    if (asked.again or not (folder / ".ok").exists()) and not make(folder, release):
+    if (asked.again or not (folder / ".ok").exists()) and not make(folder, release, asked):
         return ["no environment", *["not run"] * rest]
     answer = subprocess.run(
         [python, "-c", VERSIONS], cwd=folder, capture_output=True, text=True, check=False
@@ -105,7 +121,7 @@ def one_release(release: str, asked: argparse.Namespace) -> list[str]:
     return cells
 
 
-def make(folder: Path, release: str) -> bool:
+def make(folder: Path, release: str, asked: argparse.Namespace) -> bool:
     """Create an environment with this torch, distdemo's dependencies and the test tools."""
     ready = folder / ".ok"
     ready.unlink(missing_ok=True)
@@ -123,11 +139,12 @@ def make(folder: Path, release: str) -> bool:
         ]
         wanted = [f"torch=={release}", "--editable", f"{ROOT}[mpi]", *TOOLS]
         commands: tuple[list[str | Path], ...] = (
-            [sys.executable, "-m", "venv", folder],
+            [asked.python or sys.executable, "-m", "venv", folder],
             [*pip, "--constraint", constraints.name, *wanted],
         )
+        log = folder.with_name(f"{folder.name}.install.log")
         for command in commands:
-            if not step(command, folder.with_suffix(".install.log")).startswith("passed"):
+            if not step(command, log).startswith("passed"):
                 return False
     ready.touch()
     return True

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import releases
 from processes import Start
 
+from distdemo.backends.contract import capability_map
 from distdemo.calls.match.rules import KINDS
 from distdemo.learn.catalogue import MISTAKES
+from distdemo.versions import TRIED, release_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,6 +35,16 @@ def test_the_reference_and_the_schemas_are_up_to_date() -> None:
     ]
     assert stale == [], "make docs regenerates them"
     assert {file.name for file in (DOCS / "schemas").iterdir()} <= {file.name for file in generated}
+
+
+def test_the_page_of_releases_lists_those_that_are_tried() -> None:
+    text = (DOCS / "releases.md").read_text(encoding="utf-8")
+    listed = list(dict.fromkeys(re.findall(r"^\| (\d+\.\d+\.\d+) \| 3\.", text, re.MULTILINE)))
+    assert tuple(listed) == releases.RELEASES
+    assert (release_of(listed[0]), release_of(listed[-1])) == TRIED
+    gloo = capability_map("gloo")
+    assert gloo is not None
+    assert gloo.releases == tuple(release.rpartition(".")[0] for release in listed)
 
 
 def sections(page: Path) -> set[str]:
