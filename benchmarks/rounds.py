@@ -4,6 +4,8 @@ Changes in the machine's speed affect all sides of a round equally. So every fig
 the rounds' ratios or differences, shown with its 95 % interval (with fewer than six rounds, with
 the smallest and the largest). Times are seconds.
 
+Commands may write bytecode, as an installer does: without it, distdemo would be compiled each time.
+
 Every benchmark is a set of parts, functions that yield results. ``--only PART`` runs one of them.
 ``--smoke`` runs all for a few seconds, to see that they work; then no limit counts.
 """
@@ -34,6 +36,7 @@ T = TypeVar("T")
 PYTHON = sys.executable
 PATIENCE_S = 300  # until a benchmarked command is stopped
 WIDTH = 140  # of the table
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @dataclass(frozen=True)
