@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from distdemo import backends, ops
-from distdemo.calls.record.held import summarize
+from distdemo.calls.record.summary import summarize
 from distdemo.demo.records import (
     Event,
     HelloReport,
