@@ -27,6 +27,7 @@ from distdemo.joined.engines import Placement
 from distdemo.joined.interfaces import parse_address
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
+from distdemo.platform import system
 
 if TYPE_CHECKING:
     from distdemo.cli.contract import Result
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from distdemo.view.console import Signs
 
 MAX_LINE = 1000  # characters of an answer
+MANY_RANKS = 64  # from here on, their forks cost more than moving this process's memory
 PORT = 29500  # torch's own default
 UNREADABLE = "Standard input can't be read."
 REDIRECT = "Redirect a file to it, or use a terminal."
@@ -285,6 +287,8 @@ class Session:
         load_torch()
         gc.freeze()  # collecting torch's objects would take a tenth of a second of what follows
         place = self.placement
+        if any(self.ranks_here(world.world_size) >= MANY_RANKS for world in worlds):
+            system.use_huge_pages()
         for world in worlds:
             backend = backends.REGISTRY[world.backend]
             own_gpus = (

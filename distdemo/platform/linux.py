@@ -33,6 +33,8 @@ PDEATHSIG = 1  # PR_SET_PDEATHSIG
 GROUP = "/sys/fs/cgroup"
 MAX_ENVIRON = 4 << 20  # bytes of an environment or a command line, which any user may make long
 _prctl = ctypes.CDLL(None).prctl  # found once, for all forked ranks
+_madvise = ctypes.CDLL(None).madvise
+COLLAPSE = 25  # MADV_COLLAPSE
 _SHARED = re.compile(r"/proc/\d+/fd/\d+")
 _LISTENS = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _V4_MAPPED = "0000000000000000FFFF0000"
@@ -83,6 +85,17 @@ class Linux(Platform):
     def die_with_parent(self, number: int = signal.SIGKILL) -> None:
         """Have the kernel send the signal when the thread that started this process exits."""
         _prctl(PDEATHSIG, number, 0, 0, 0)
+
+    def use_huge_pages(self) -> None:
+        """Collapse the heap and other private memory; see MADV_COLLAPSE in madvise(2), Linux 6.1.
+
+        A fork then copies one entry of the page table per 2 MiB, instead of 512.
+        """
+        for line in _text("/proc/self/maps").splitlines():
+            addresses, access, *_, inode = line.split()[:5]
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            if access == "rw-p" and inode == "0" and "stack" not in line:
+                _madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), COLLAPSE)
 
     def exit_descriptor(self, pid: int) -> int | None:
         """Return a pidfd: no child of the process can hold it open. Older than 5.3: None."""

@@ -177,6 +177,9 @@ class Platform:
             self._watcher = threading.Thread(target=_watch, args=args, daemon=True)
             self._watcher.start()
 
+    def use_huge_pages(self) -> None:
+        """Move this process's memory into huge pages, if the system can, for faster forks."""
+
     def exit_descriptor(self, pid: int) -> int | None:
         """Return a new descriptor that is readable once the process has exited, or None."""
         return None

@@ -98,6 +98,20 @@ def test_tcp_sockets_and_who_shares_them(system):
     assert all(isinstance(end, TcpSocket) for end in own.values())
 
 
+@BOTH
+def test_huge_pages_hold_the_same_data_also_in_a_fork(system):
+    size = 16 << 20
+    data = bytearray(range(256)) * (size // 256)
+    system.use_huge_pages()
+
+    def change_one_byte() -> None:
+        assert data == bytearray(range(256)) * (size // 256)
+        data[0] = 1
+
+    in_a_child(change_one_byte)
+    assert data == bytearray(range(256)) * (size // 256)
+
+
 def test_both_ways_agree():
     linux = Linux()
     portable = Platform()
