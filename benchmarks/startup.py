@@ -1,7 +1,8 @@
 """Compare the start-up time of a verified all-reduce with torch's import and the alternatives.
 
 Whole processes alternate. Times are wall-clock seconds on the monotonic clock. The details have the
-ratio of the CPU seconds of all processes, too, which other programs disturb less.
+ratio of the CPU seconds of all processes, too, which other programs disturb less. The bare loop,
+``allreduce_fork.py``, does the same job, but neither times the call nor reports anything.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def tutorial(ranks: int) -> Command:
 
 
 def bare(ranks: int) -> Command:
-    """Return the same op with the minimum cost of a world."""
+    """Return the cheapest program that does the same job; it says what that includes."""
     return (PYTHON, str(HERE / "allreduce_fork.py"), str(ranks))
 
 
