@@ -27,7 +27,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 
 import distdemo
 
-BATCHES = 6
+BATCHES = 4
 BATCH = torch.ones(2, 4)
 
 
@@ -39,12 +39,12 @@ def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def skipped_batch(rank: int, wrong: bool) -> None:
-    """Skip one batch per rank: batch 2 on rank 1, batch 4 on the other ranks."""
+    """Skip one batch per rank: batch 1 on rank 1, batch 3 on the other ranks."""
     model = DistributedDataParallel(module=torch.nn.Linear(4, 1))
     optimizer = sgd(model)
     for batch in range(BATCHES):
         optimizer.zero_grad()
-        if not (wrong and batch == (2 if rank == 1 else 4)):
+        if not (wrong and batch == (1 if rank == 1 else 3)):
             model(BATCH).sum().backward()
         optimizer.step()
 
@@ -55,7 +55,7 @@ def skipped_step(rank: int, wrong: bool) -> None:
     optimizer = sgd(model)
     for batch in range(BATCHES):
         distdemo.step()
-        if wrong and batch == (2 if rank == 1 else 4):
+        if wrong and batch == (1 if rank == 1 else 3):
             continue
         optimizer.zero_grad()
         model(BATCH).sum().backward()
@@ -69,7 +69,7 @@ def skipped_batch_in_fsdp(rank: int, wrong: bool) -> None:
     optimizer = sgd(model)
     for batch in range(BATCHES):
         optimizer.zero_grad()
-        if not (wrong and batch == (2 if rank == 1 else 4)):
+        if not (wrong and batch == (1 if rank == 1 else 3)):
             model(BATCH).sum().backward()
         optimizer.step()
 
@@ -244,8 +244,8 @@ def same_order(rank: int, wrong: bool) -> None:
 
 def drift_in_hybrid_shards(rank: int, wrong: bool) -> None:
     """Use another learning rate on one rank of replicated shards."""
-    model = torch.nn.Linear(4, 4)
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    model, size = torch.nn.Linear(4, 4), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("copies", "shards"))
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2 if wrong and rank == 3 else 0.1)
     train(model, optimizer, rank)
@@ -253,7 +253,7 @@ def drift_in_hybrid_shards(rank: int, wrong: bool) -> None:
 
 def drift_beside_shards(rank: int, wrong: bool) -> None:
     """Change a replicated parameter on one rank of a tensor-parallel model."""
-    mesh = init_device_mesh("cpu", (4,))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4))
     gathered = ColwiseParallel(input_layouts=Shard(1))
     parallelize_module(model, mesh, {"0": SequenceParallel(), "1": gathered})
@@ -270,14 +270,14 @@ def drift_beside_shards(rank: int, wrong: bool) -> None:
 def right_replicas(rank: int, wrong: bool) -> None:
     """Train models that differ between ranks, for a time or for good."""
     size, group = dist.get_world_size(), dist.new_group()
-    local = torch.nn.Linear(4, 1)  # averaged after every third step
+    local = torch.nn.Linear(4, 1)  # averaged after every second step
     by_hand(local, group)
     optimizer = sgd(local)
     for batch in range(BATCHES):
         optimizer.zero_grad()
         local(data(rank)).sum().backward()
         optimizer.step()
-        if batch % 3 == 2:
+        if batch % 2:
             flat = torch.nn.utils.parameters_to_vector(local.parameters()).detach()
             dist.all_reduce(flat, group=group)
             torch.nn.utils.vector_to_parameters(flat / size, local.parameters())

@@ -41,6 +41,7 @@ METHODS = (*ANCHORED, "search", "sub", "subn", "split", "findall", "finditer")
 REPEATED = ("x", "1", " ", "\n", "_", "/", "[", '"', "\x1b", "é", "─", "a b ", " \n")
 SHOWN = ("x", "\n", "\x1b[", "－", "a = b ")
 """Texts whose repetition is hostile to patterns of some kind: one of each class of characters."""
+MAX_LINES = MAX_CHARS // 4  # of a view: each line is padded to 80 columns
 
 
 # ------------------------------------------------------------------------------------ the patterns
@@ -233,7 +234,7 @@ def search_all(progress: Connection) -> None:
 def show_all(progress: Connection) -> None:
     """Show hostile texts in each kind of block, on a console and as Markdown."""
     for piece in SHOWN:
-        text = long(piece)
+        text = long(piece)[: MAX_LINES if piece == "\n" else MAX_CHARS]
         styled = Text(text, style="bold")
         styled.stylize("red", 3, MAX_CHARS // 2)
         grid = Grid([Column("a", folds=True), Column("b", folds=True)])

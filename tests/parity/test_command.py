@@ -58,21 +58,27 @@ def placements(document, name, kind):
 @pytest.mark.processes
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
-    ("name", "tensor", "kind", "placement"),
+    ("name", "ranks", "reference", "tensor", "kind", "placement"),
     [
-        ("ddp.py", "hidden", "output", ["S(batch)"]),
-        pytest.param("fsdp2.py", "blocks.1.fc1.weight", "gradient", ["S(0)"], marks=averaging),
+        ("ddp.py", 4, 2, "hidden", "output", ["S(batch)"]),
         pytest.param(
-            "tensor_parallel.py", "blocks.0.fc2", "output", ["S(batch)", "P"], marks=averaging
+            "fsdp2.py", 4, 2, "blocks.1.fc1.weight", "gradient", ["S(0)"], marks=averaging
         ),
-        ("megatron.py", "blocks.0.fc2.weight", "parameter", ["R", "S(1)"]),
-        ("fsdp.py", "0.shard", "gradient", ["S(0)"]),
-        ("pipeline.py", "layers.2.weight", "gradient", ["@2"]),
+        pytest.param(
+            "tensor_parallel.py", 4, 1, "blocks.0.fc2", "output", ["S(batch)", "P"], marks=averaging
+        ),
+        ("megatron.py", 4, 1, "blocks.0.fc2.weight", "parameter", ["R", "S(1)"]),
+        ("fsdp.py", 2, 1, "0.shard", "gradient", ["S(0)"]),
+        ("pipeline.py", 4, 1, "layers.2.weight", "gradient", ["@2"]),
     ],
 )
-def test_every_tensor_of_an_example_is_explained(command, name, tensor, kind, placement):
-    document = command.document("parity", EXAMPLES / name, "-n", 4)
+def test_every_tensor_of_an_example_is_explained(
+    command, name, ranks, reference, tensor, kind, placement
+):
+    words = ("-n", ranks, "--ranks-reference", reference)
+    document = command.document("parity", EXAMPLES / name, *words)
     assert (document["unexplained"], document["steps"]) == (0, 2)
+    assert document.get("reference_size", 1) == reference
     assert placements(document, tensor, kind) == placement
     assert "difference" not in document
 
@@ -144,7 +150,7 @@ ONLY_FORWARD = NO_DDP[0], ("model(tokens", "model.forward(tokens")
             "is partial over tp, and nothing reduces it",
         ),
         (
-            "tensor_parallel.py",
+            "megatron.py",
             [
                 (
                     'slice(mesh.get_local_rank("dp"), None, dp)',
@@ -158,7 +164,8 @@ ONLY_FORWARD = NO_DDP[0], ("model(tokens", "model.forward(tokens")
     ],
 )
 def test_a_planted_mistake_is_found(command, edited, name, changes, cause, tensor, text):
-    document = command.document("parity", edited(name, *changes), "-n", 4, status=1)
+    ranks = 4 if name == "megatron.py" else 2
+    document = command.document("parity", edited(name, *changes), "-n", ranks, status=1)
     found = document["difference"]
     assert (found["cause"], found.get("name", "")) == (cause, tensor), found
     assert text in found["what"]
@@ -174,14 +181,6 @@ def test_a_program_that_is_not_reproducible_is_told_so(command, edited):
     assert document["difference"]["cause"] == "reproducible"
     seeded = command.document("parity", path, "-n", 2, "--seed", 3)
     assert seeded["unexplained"] == 0
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("name", ["ddp.py", pytest.param("fsdp2.py", marks=averaging)])
-def test_two_ranks_can_be_the_reference(command, name):
-    document = command.document("parity", EXAMPLES / name, "-n", 4, "--ranks-reference", 2)
-    assert (document["unexplained"], document["reference_size"]) == (0, 2)
 
 
 @pytest.mark.processes
