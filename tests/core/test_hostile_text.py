@@ -41,7 +41,7 @@ METHODS = (*ANCHORED, "search", "sub", "subn", "split", "findall", "finditer")
 REPEATED = ("x", "1", " ", "\n", "_", "/", "[", '"', "\x1b", "é", "─", "a b ", " \n")
 SHOWN = ("x", "\n", "\x1b[", "－", "a = b ")
 """Texts whose repetition is hostile to patterns of some kind: one of each class of characters."""
-MAX_LINES = MAX_CHARS // 4  # of a view: each line is padded to 80 columns
+MAX_LINES = MAX_CHARS // 2  # of a view: each line is padded to 80 columns
 
 
 # ------------------------------------------------------------------------------------ the patterns
