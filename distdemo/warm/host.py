@@ -58,9 +58,16 @@ def serve(channel: Channel) -> None:
     _set_signals(ignored={signal.SIGINT})
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     idle_s: float = channel.receive()
+    place = handover.folder()
+    try:
+        os.close(handover.open_folder(place))
+    except FileNotFoundError:  # it is created below
+        pass
+    except OSError as error:
+        channel.send(error.strerror or str(error))
+        return
     _load_modules()
     gc.freeze()
-    place = handover.folder()
     own = []  # what this process has created
     try:
         os.close(os.pidfd_open(os.getpid()))  # --stop needs Linux 5.3

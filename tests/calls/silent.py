@@ -65,7 +65,7 @@ def skipped_step(rank: int, wrong: bool) -> None:
 def skipped_batch_in_fsdp(rank: int, wrong: bool) -> None:
     """Skip one batch per rank."""
     model = torch.nn.Linear(4, 4)
-    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
     optimizer = sgd(model)
     for batch in range(BATCHES):
         optimizer.zero_grad()
@@ -244,8 +244,8 @@ def same_order(rank: int, wrong: bool) -> None:
 
 def drift_in_hybrid_shards(rank: int, wrong: bool) -> None:
     """Use another learning rate on one rank of replicated shards."""
-    model, size = torch.nn.Linear(4, 4), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("copies", "shards"))
+    model = torch.nn.Linear(4, 4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2 if wrong and rank == 3 else 0.1)
     train(model, optimizer, rank)

@@ -233,7 +233,10 @@ class Waiting:
         ("client", signal.SIGHUP, 1),
         ("client", signal.SIGQUIT, -signal.SIGQUIT),
         ("client", signal.SIGKILL, -signal.SIGKILL),
+        ("program", signal.SIGINT, 130),
         ("program", signal.SIGTERM, 1),
+        ("program", signal.SIGHUP, 1),
+        ("program", signal.SIGQUIT, -signal.SIGQUIT),
         ("program", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
