@@ -7,9 +7,11 @@ command's.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import shlex
 import subprocess
 import sys
@@ -35,45 +37,51 @@ def main() -> int:
     at = words.index("--") if "--" in words else len(words)  # the program's own follow
     if any(word.startswith(("--format", "--output", "-o")) for word in words[:at]):
         return conclude(2, {}, "The action sets --format and --output: use its output `report`.")
-    folder = tempfile.mkdtemp(prefix="distdemo-", dir=os.environ["RUNNER_TEMP"])  # one per step
-    report = Path(folder, "report.json")
-    own = ["--format", "markdown", "--output", str(report)]
-    line = ["-m", "distdemo", *name, *words[:at], *own, *words[at:]]
-    done = subprocess.run([sys.executable, *line], capture_output=True, check=False)
-    text = done.stdout.decode("utf-8", "replace")
-    problem = done.stderr.decode("utf-8", "replace")
-    print(text, problem, sep="\n", flush=True)
-    add_to("GITHUB_STEP_SUMMARY", text or f"```text\n{problem}\n```\n")
-    document = json.loads(report.read_text("utf-8")) if report.exists() else {}
-    return conclude(done.returncode, document, problem, str(report) if document else "")
+    folder = Path(tempfile.mkdtemp(prefix="distdemo-", dir=os.environ["RUNNER_TEMP"]))
+    document, markdown = folder / "report.json", folder / "report.md"
+
+    def line(*own: str) -> list[str]:
+        return [sys.executable, "-m", "distdemo", *name, *words[:at], *own, *words[at:]]
+
+    token = secrets.token_hex(16)
+    print(f"::stop-commands::{token}", flush=True)  # what the program prints is no command
+    with markdown.open("wb") as file:
+        written = line("--format", "markdown", "--output", str(document))
+        code = subprocess.run(written, stdout=file, check=False).returncode
+    sys.stdout.buffer.write(markdown.read_bytes())
+    print(f"\n::{token}::", flush=True)
+    if document.exists():
+        add_to("GITHUB_STEP_SUMMARY", markdown.read_text("utf-8"))
+        return conclude(code, json.loads(document.read_text("utf-8")), report=str(document))
+    # Nothing has run; the same line says why as a document, too.
+    refused = subprocess.run(line("--format", "json"), stdout=subprocess.PIPE, check=False)
+    with contextlib.suppress(ValueError):
+        return conclude(code, json.loads(refused.stdout))
+    return conclude(code, {})
 
 
-def conclude(code: int, document: dict[str, Any], problem: str, report: str = "") -> int:
+def conclude(code: int, document: dict[str, Any], what: str = "", report: str = "") -> int:
     """Write the outputs and the annotations; return the exit code.
 
     Args:
         code: Exit code.
-        document: JSON document of the command; empty if there is none.
-        problem: What is wrong if the document doesn't say it.
+        document: JSON document of the command, or of its refusal; empty if there is none.
+        what: What is wrong if the document doesn't say it.
         report: Path of the document.
     """
     errors = [error["what"] for error in document.get("errors", [])]
     warnings = [warning["what"] for warning in document.get("warnings", [])]
-    what = [*errors, *warnings, problem] if code else [""]
-    first = (what[0].splitlines() or [""])[0]
+    last = f"The exit code is {code}; the report says why."
+    first, *_ = [*errors, *warnings, what or last][0].splitlines() if code else [""]
     outputs = {"ok": str(code == 0).lower(), "exit-code": code, "report": report, "what": first}
     add_to("GITHUB_OUTPUT", "".join(f"{name}={value}\n" for name, value in outputs.items()))
-    if code:
-        annotate("error", first)
-    for warning in warnings:
-        annotate("warning", warning)
+    if code == 2:
+        add_to("GITHUB_STEP_SUMMARY", f"distdemo has run nothing: {first}\n")
+    for level, texts in {"error": [first] if code else [], "warning": warnings}.items():
+        for text in texts:
+            line = text.splitlines()[0].replace("%", "%25")
+            print(f"::{level} title=distdemo::{line}")
     return code
-
-
-def annotate(level: str, text: str) -> None:
-    """Print an annotation, which GitHub shows above the job's log."""
-    line = (text.splitlines() or [""])[0].replace("%", "%25").replace("\r", "%0D")
-    print(f"::{level} title=distdemo::{line}")
 
 
 def add_to(variable: str, text: str) -> None:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
 WITHOUT_TORCH = ("action", "bounds", "ci", "docs", "hostile_text")
-"""Files of tests/core that take half of the time, and that torch can't change."""
+"""Files of tests/core that take half of the time, and that hardly depend on torch."""
 TESTS = (
     "tests/core",
     *(f"--ignore=tests/core/test_{name}.py" for name in WITHOUT_TORCH),
@@ -87,7 +87,11 @@ def arguments() -> argparse.Namespace:
 def folder_of(release: str, asked: argparse.Namespace) -> Path:
     """Return the folder of an environment."""
     cache: Path = asked.cache
-    return cache / (f"{release}-{Path(asked.python).name}" if asked.python else release)
+    if not asked.python:
+        return cache / release
+    line = [asked.python, "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    return cache / f"{release}-{version}"
 
 
 def one_release(release: str, asked: argparse.Namespace) -> list[str]:

@@ -91,6 +91,8 @@ def _check_file(path: Path, function: str) -> None:
             hint = f"Did you mean {meant}{function and f':{function}'}?"
         elif not path.suffix and PathFinder.find_spec(path.name, [str(Path.cwd()), *sys.path]):
             hint = f"Try -m {path.name} for a module."
+        elif path.parent == Path() and (examples() / path.name).is_file():
+            hint = f"distdemo has an example of that name: {examples() / path.name}."
         else:
             hint = TRY
         raise UsageError(f"There is no file {path}.", why, hint)
@@ -105,15 +107,14 @@ def _check_file(path: Path, function: str) -> None:
 def _meant_file(path: Path) -> Path | None:
     """Return the file that a path probably means, or None.
 
-    It has the suffix that the path lacks, or the same name in the current folder, in a folder
-    directly below that of the path, or among distdemo's examples.
+    It has the suffix that the path lacks, or the same name in the current folder or in a folder
+    directly below that of the path.
     """
     full = path if path.suffix else Path(f"{path}.py")
     places = [full, Path(full.name)]
     with suppress(OSError):  # it can't be listed
         folders = sorted(folder for folder in path.parent.iterdir() if folder.is_dir())
         places += [folder / full.name for folder in folders]
-    places.append(examples() / full.name)
     return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113 - as above
 
 

@@ -287,8 +287,6 @@ class Session:
         load_torch()
         gc.freeze()  # collecting torch's objects would take a tenth of a second of what follows
         place = self.placement
-        if any(self.ranks_here(world.world_size) >= MANY_RANKS for world in worlds):
-            system.use_huge_pages()
         for world in worlds:
             backend = backends.REGISTRY[world.backend]
             own_gpus = (
@@ -302,6 +300,9 @@ class Session:
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
                 raise UsageError(f"--backend {backend.option} can't be used here.", reason, hint)
             backends.prepared(world, joined=place is not None)
+        forked = [world for world in worlds if world.start_method in ("auto", "fork")]
+        if any(self.ranks_here(world.world_size) >= MANY_RANKS for world in forked):
+            system.use_huge_pages()
 
     def start(
         self,

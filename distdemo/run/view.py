@@ -105,7 +105,7 @@ def _verdict(report: RunReport) -> str:
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
     problems += _incomplete(report) if world.ok else []
     if report.strict and problems and world.ok:
-        problems.append("with --strict that is a failure")
+        problems[-1] += " (a failure with --strict)"
     if not world.ok:
         returned = sum(isinstance(outcome, Returned) for outcome in world.outcomes)
         ended = f"{returned:,} of {plural(size, 'rank')} finished"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import signal
 import socket
@@ -21,7 +23,7 @@ from distdemo.launcher.limits import limits
 from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.platform.linux import Linux
+from distdemo.platform.linux import COLLAPSE, Linux
 from distdemo.platform.portable import Platform, TcpSocket
 
 BOTH = pytest.mark.parametrize("system", [Linux(), Platform()], ids=["linux", "portable"])
@@ -110,6 +112,23 @@ def test_huge_pages_hold_the_same_data_also_in_a_fork(system):
 
     in_a_child(change_one_byte)
     assert data == bytearray(range(256)) * (size // 256)
+
+
+def test_the_kernel_makes_huge_pages():
+    def huge() -> int:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("AnonHugePages")))
+
+    data = bytearray(16 << 20)
+    memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(bytes(4 << 20))
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    aligned = -start % (2 << 20) + start
+    if ctypes.CDLL(None).madvise(ctypes.c_void_p(aligned), ctypes.c_size_t(2 << 20), COLLAPSE):
+        pytest.skip("needs MADV_COLLAPSE, which came with Linux 6.1")
+    before = huge()
+    Linux().use_huge_pages()
+    assert huge() >= before + (8 << 10), len(data)  # KiB; nearly all of the data
 
 
 def test_both_ways_agree():

@@ -60,6 +60,7 @@ def placements(document, name, kind):
 @pytest.mark.parametrize(
     ("name", "ranks", "reference", "tensor", "kind", "placement"),
     [
+        ("ddp.py", 2, 1, "hidden", "output", ["S(batch)"]),
         ("ddp.py", 4, 2, "hidden", "output", ["S(batch)"]),
         pytest.param(
             "fsdp2.py", 4, 2, "blocks.1.fc1.weight", "gradient", ["S(0)"], marks=averaging

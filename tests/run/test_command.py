@@ -178,7 +178,7 @@ MEANT = {
     "work.py": "Did you mean deep/work.py?",
     "work:f": "Did you mean deep/work.py:f?",
     "other/job.py": "Did you mean job.py?",
-    "absent.py:train": f"Did you mean {ABSENT}:train?",
+    "absent.py:train": f"distdemo has an example of that name: {ABSENT}.",
     "json": "Try -m json for a module.",
     "nothing_at_all": "Try train.py, train.py:step or -m package.module.",
     "nothing.py": "Python files in .: job.py, n0.py, n1.py, n2.py, n3.py, n4.py, n5.py, n6.py and "
