@@ -91,8 +91,8 @@ def _check_file(path: Path, function: str) -> None:
             hint = f"Did you mean {meant}{function and f':{function}'}?"
         elif not path.suffix and PathFinder.find_spec(path.name, [str(Path.cwd()), *sys.path]):
             hint = f"Try -m {path.name} for a module."
-        elif path.parent == Path() and (examples() / path.name).is_file():
-            hint = f"distdemo has an example of that name: {examples() / path.name}."
+        elif path.parent == Path() and os.path.isfile(examples() / path):  # noqa: PTH113 - as above
+            hint = f"distdemo has an example of that name: {examples() / path}."
         else:
             hint = TRY
         raise UsageError(f"There is no file {path}.", why, hint)
