@@ -39,7 +39,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("line", "expected"), RUNS)
 def test_an_operation_runs_and_is_verified(command, line, expected):
-    code, report, err = document(command, *shlex.split(line))
+    code, report, err = document(command, *shlex.split(line), "--timeout", "300")
     assert (code, report["ok"]) == (0, True), (report["errors"], err)
     assert after(report) == expected
 
