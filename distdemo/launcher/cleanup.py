@@ -1,10 +1,10 @@
 """Script that cleans up at the end of its standard input: ``cleanup.py PATH...``.
 
 Each line of the input is the id of a session, whose processes are killed. The resource trackers of
-multiprocessing get a second to finish: they remove what the others leave, such as semaphores. Then
-the paths are removed. ``INODE:PATH`` is a file, or an empty folder, that is removed only if it has
-this inode: others may have put something in its place. The script runs without ``site`` and imports
-almost nothing, so that it is ready 10 ms after its start.
+multiprocessing get a second to finish: they remove what killed processes leave, such as semaphores.
+Then the paths are removed. ``INODE:PATH`` is a file, or an empty folder, that is removed only if it
+has this inode: others may have put something in its place. The script runs without ``site`` and
+imports almost nothing, so that it is ready 10 ms after its start.
 """
 
 from __future__ import annotations

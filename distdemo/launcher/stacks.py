@@ -31,7 +31,7 @@ CELL_FILES = ("<shell ", "<In[")
 """Beginnings of the file names of cells, which are the user's code."""
 _OURS = PurePath(__file__).parent.parent
 _EXAMPLES = _OURS / "examples"
-"""Where an installed package has the examples, which are the user's code."""
+"""Folder of the examples in an installed package; they are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # the whole name
